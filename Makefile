@@ -1,0 +1,31 @@
+# make install | demo | test | check | bench: each sets up .venv first where it is missing or out of date.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test check bench clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: install
+	$(BIN)/searchformer generate maze --width 10 --height 10 --tasks 2000 --seed 0 --out runs/demo/maze
+	$(BIN)/searchformer inspect runs/demo/maze
+
+test: install
+	$(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layers.py
+
+bench: install
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

@@ -1,0 +1,1 @@
+"""One module per subcommand, each with a function `run` whose docstring is its help."""

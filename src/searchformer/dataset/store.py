@@ -1,0 +1,141 @@
+"""A data set: a directory of Parquet shards, `vocabulary.json`, and `manifest.json`, which is written last.
+
+Columns: `task_id` (hex), `prompt`, `trace`, `plan` (lists of ids, without bos and eos), and their lengths.
+Any Parquet reader takes the shards as they are. Try: `searchformer inspect DIR`.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from searchformer.errors import SearchformerError
+from searchformer.files import read_json, write_json
+from searchformer.tokens.vocabulary import Vocabulary
+
+MANIFEST = "manifest.json"
+SPLITS = ("train", "test")
+PARTS = ("prompt", "trace", "plan")
+
+
+class Shard(BaseModel):
+    """One Parquet file of a data set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    """Name inside the data set's directory."""
+    split: str
+    """`train` or `test`."""
+    rows: int
+    """Number of tasks."""
+    tokens: int
+    """Sum of prompt, trace and plan tokens."""
+    digest: str
+    """BLAKE2b-128 of the file's bytes, as hex."""
+
+
+class Manifest(BaseModel):
+    """What a complete data set says of itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = 1
+    """Version of this layout."""
+    package: str
+    """Version of searchformer that wrote it."""
+    domain: str
+    """Name of the domain in the registry."""
+    settings: dict[str, Any]
+    """The domain's settings: sizes, number of walls, token format."""
+    config: dict[str, Any]
+    """How the data set was made."""
+    vocabulary_digest: str
+    """Digest of `vocabulary.json`."""
+    counts: dict[str, int]
+    """Tasks per split, and rejected candidates by reason under `rejected.*`."""
+    longest: dict[str, int]
+    """Longest prompt, trace and plan, in tokens."""
+    shards: list[Shard]
+    """All files, in order."""
+
+
+def schema(vocabulary: Vocabulary, extra: Sequence[pa.Field] = ()) -> pa.Schema:
+    """Columns of a shard."""
+    ids = pa.list_(pa.uint16() if vocabulary.dtype == np.uint16 else pa.uint32())
+    fields = [pa.field("task_id", pa.string(), nullable=False)]
+    fields += [pa.field(part, ids, nullable=False) for part in PARTS]
+    fields += [pa.field(f"{part}_length", pa.int32(), nullable=False) for part in PARTS]
+    return pa.schema([*fields, *extra])
+
+
+def file_digest(path: Path) -> str:
+    """BLAKE2b-128 of a file's bytes, as hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+class Dataset:
+    """A complete data set, opened for reading."""
+
+    def __init__(self, directory: Path | str, *, verify: bool = False) -> None:
+        self.directory = Path(directory)
+        stored = read_json(self.directory / MANIFEST, what="complete data set")
+        try:
+            self.manifest = Manifest.model_validate(stored)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise SearchformerError(f"{self.directory / MANIFEST}: field {place}: {first['msg']}") from error
+        self.vocabulary = Vocabulary.load(self.directory)
+        if self.vocabulary.digest != self.manifest.vocabulary_digest:
+            raise SearchformerError(f"{self.directory}: vocabulary.json is not the one the manifest names")
+        if verify:
+            self.verify()
+
+    def verify(self) -> None:
+        """Raise, naming the file, unless every shard has the size and bytes the manifest says."""
+        for shard in self.manifest.shards:
+            path = self.directory / shard.file
+            if not path.is_file():
+                raise SearchformerError(f"{path} is missing; make the data set again or restore the file")
+            if (found := file_digest(path)) != shard.digest:
+                raise SearchformerError(
+                    f"{path} is truncated or altered: digest {found}, the manifest says {shard.digest}; "
+                    "make the data set again or restore the file"
+                )
+
+    def shards(self, split: str) -> list[Shard]:
+        """The files of one split, in order."""
+        if split not in SPLITS:
+            raise SearchformerError(f"a split is one of {', '.join(SPLITS)}; found {split!r}")
+        return [shard for shard in self.manifest.shards if shard.split == split]
+
+    def rows(self, split: str) -> int:
+        """Number of tasks in a split."""
+        return sum(shard.rows for shard in self.shards(split))
+
+    def batches(self, split: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The split's rows, a row group at a time, so that memory does not grow with the data set."""
+        for shard in self.shards(split):
+            path = self.directory / shard.file
+            try:
+                with pq.ParquetFile(path) as file:
+                    yield from file.iter_batches(batch_size=1024, columns=columns)
+            except (OSError, pa.ArrowInvalid) as error:
+                raise SearchformerError(f"{path} cannot be read: {error}; run `searchformer inspect`") from error
+
+    def records(self, split: str) -> Iterator[dict[str, Any]]:
+        """The split's rows as dicts, in stored order: convenient, not fast."""
+        for batch in self.batches(split):
+            yield from batch.to_pylist()
+
+
+def finish(directory: Path, manifest: Manifest) -> None:
+    """Declare the data set complete."""
+    write_json(directory / MANIFEST, manifest.model_dump())
