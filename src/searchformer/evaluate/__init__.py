@@ -1,0 +1,1 @@
+"""Judging and scoring: what answers are worth, and how much search they took."""
