@@ -1,0 +1,91 @@
+"""The shape of a network: a named size, or numbers of one's own, as in `--model dim=64,layers=3,heads=4,ffn=192`.
+
+The sizes of the paper carry its names (appendix B, table of architecture hyper-parameters). Its counts include two
+fixed RoPE tables; `Transformer.parameter_count` counts what is trained, which is less.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from searchformer.errors import SearchformerError
+
+
+class ModelConfig(BaseModel):
+    """The shape of an encoder-decoder Transformer; encoder and decoder are of the same size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vocabulary: int = Field(ge=2)
+    """Number of tokens, bos and eos included."""
+    dim: int = Field(ge=2)
+    """Width of the residual stream."""
+    layers: int = Field(ge=1)
+    """Blocks in the encoder, and again in the decoder."""
+    heads: int = Field(ge=1)
+    """Attention heads per block."""
+    ffn: int = Field(ge=1)
+    """Hidden width of the feed-forward layers."""
+    positions: int = Field(default=65536, ge=1)
+    """Longest sequence, bos and eos included."""
+    rope_theta: float = Field(default=10000.0, gt=0)
+    """Base of the rotary frequencies."""
+    norm_eps: float = Field(default=1e-5, gt=0)
+    """Added to the mean square in RMSNorm."""
+
+    @model_validator(mode="after")
+    def _heads_have_rotary_pairs(self) -> "ModelConfig":
+        if self.dim % (2 * self.heads):
+            raise ValueError(f"dim {self.dim} must be a multiple of 2 x heads = {2 * self.heads}")
+        return self
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+        return self.dim // self.heads
+
+
+SIZES: dict[str, dict[str, int]] = {
+    "1M": {"dim": 96, "layers": 4, "heads": 4, "ffn": 256},
+    "3M": {"dim": 128, "layers": 6, "heads": 4, "ffn": 384},
+    "15M": {"dim": 192, "layers": 6, "heads": 3, "ffn": 512},
+    "46M": {"dim": 384, "layers": 8, "heads": 4, "ffn": 1024},
+    "175M": {"dim": 768, "layers": 9, "heads": 4, "ffn": 2048},
+    "747M": {"dim": 1152, "layers": 16, "heads": 12, "ffn": 3072},
+}
+
+
+def shape_of(size: str) -> dict[str, Any]:
+    """The shape that `size` asks for: a name of `SIZES`, or `dim=64,layers=3,heads=4` with `ffn=` if wanted."""
+    if size in SIZES:
+        return dict(SIZES[size])
+    if "=" not in size:
+        raise SearchformerError(
+            f"unknown model size {size!r}; known: {', '.join(SIZES)}, or a shape as dim=64,layers=3,heads=4,ffn=192"
+        )
+    shape: dict[str, Any] = dict(pair.partition("=")[::2] for pair in size.split(","))
+    if "dim" in shape and "ffn" not in shape and shape["dim"].isdecimal():
+        shape["ffn"] = default_ffn(int(shape["dim"]))
+    return shape
+
+
+def default_ffn(dim: int) -> int:
+    """Hidden width of the published networks: 8/3 of `dim`, rounded up to a multiple of 256."""
+    return -(int(8 * dim / 3) // -256) * 256
+
+
+def make_config(size: str, *, vocabulary: int) -> ModelConfig:
+    """The configuration of a named size or custom shape, for a vocabulary of so many tokens."""
+    try:
+        return ModelConfig(vocabulary=vocabulary, **shape_of(size))
+    except (ValidationError, TypeError) as error:
+        raise SearchformerError(f"model {size!r}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """What a validation error says first, with the field's name."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]

@@ -1,0 +1,122 @@
+"""The parts of the network: rotary positions, attention, feed-forward, and the two kinds of block.
+
+Tensor names end in their shape: B batch, T response positions, S prompt positions, L either of them, D model width,
+H heads, K width of a head, V vocabulary. No biases, no dropout; tensors are named as in the published checkpoints.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from searchformer.model.config import ModelConfig
+
+
+@lru_cache(maxsize=16)
+def _rotary_table(positions: int, width: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
+    frequencies = theta ** (-torch.arange(0, width, 2, dtype=torch.float32, device=device) / width)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32, device=device), frequencies)
+    return angles.cos(), angles.sin()
+
+
+def rotary_table(positions: int, config: ModelConfig, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotary angles, each [positions, K/2]; computed once per power of two."""
+    length = 1 << max(positions - 1, 255).bit_length()
+    with torch.inference_mode(False):
+        cosines, sines = _rotary_table(length, config.head_dim, config.rope_theta, device)
+    return cosines[:positions], sines[:positions]
+
+
+def rotate(x_BLHK: Tensor, cosines_LP: Tensor, sines_LP: Tensor) -> Tensor:
+    """Turn neighbouring pairs of the last axis by the angle of their position: RoPE."""
+    even, odd = x_BLHK.unflatten(-1, (-1, 2)).unbind(-1)
+    cosines, sines = cosines_LP.unsqueeze(-2), sines_LP.unsqueeze(-2)
+    return (
+        torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), dim=-1).flatten(-2).to(x_BLHK.dtype)
+    )
+
+
+class Attention(nn.Module):
+    """Multi-head attention from one sequence to another or to itself."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.wq = nn.Linear(config.dim, config.dim, bias=False)
+        self.wk = nn.Linear(config.dim, config.dim, bias=False)
+        self.wv = nn.Linear(config.dim, config.dim, bias=False)
+        self.wo = nn.Linear(config.dim, config.dim, bias=False)
+
+    def forward(
+        self,
+        x_BLD: Tensor,
+        source_BSD: Tensor,
+        *,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """Attend from x to source. `mask` [B, 1, 1, S] is true where source counts; `rotary` turns queries and keys."""
+        q_BLHK = self.wq(x_BLD).unflatten(-1, (self.heads, -1))
+        k_BSHK = self.wk(source_BSD).unflatten(-1, (self.heads, -1))
+        v_BSHK = self.wv(source_BSD).unflatten(-1, (self.heads, -1))
+        if rotary is not None:
+            q_BLHK, k_BSHK = rotate(q_BLHK, *rotary), rotate(k_BSHK, *rotary)
+        mixed_BHLK = functional.scaled_dot_product_attention(
+            q_BLHK.transpose(1, 2), k_BSHK.transpose(1, 2), v_BSHK.transpose(1, 2), attn_mask=mask, is_causal=causal
+        )
+        return self.wo(mixed_BHLK.transpose(1, 2).flatten(-2))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: w2(silu(w1 x) * w3 x)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.w1 = nn.Linear(config.dim, config.ffn, bias=False)
+        self.w2 = nn.Linear(config.ffn, config.dim, bias=False)
+        self.w3 = nn.Linear(config.dim, config.ffn, bias=False)
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        """The same shape as x."""
+        return self.w2(functional.silu(self.w1(x_BLD)) * self.w3(x_BLD))
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention over the prompt, then feed-forward, each added to its input."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.attention = Attention(config)
+        self.ffn_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.feed_forward = FeedForward(config)
+
+    def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        """`mask` [B, 1, 1, S] is true on the prompt's own positions; None when none is padding."""
+        normed_BSD = self.attention_norm(x_BSD)
+        x_BSD = x_BSD + self.attention(normed_BSD, normed_BSD, rotary=rotary, mask=mask)
+        return x_BSD + self.feed_forward(self.ffn_norm(x_BSD))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, attention to the encoded prompt as it is, feed-forward, each added to its input."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.attention = Attention(config)
+        self.attention_feat_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.attention_feat = Attention(config)
+        self.ffn_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.feed_forward = FeedForward(config)
+
+    def forward(
+        self, x_BTD: Tensor, features_BSD: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> Tensor:
+        """`mask` [B, 1, 1, S] is true on the prompt's own positions; None when none is padding."""
+        normed_BTD = self.attention_norm(x_BTD)
+        x_BTD = x_BTD + self.attention(normed_BTD, normed_BTD, rotary=rotary, causal=True)
+        x_BTD = x_BTD + self.attention_feat(self.attention_feat_norm(x_BTD), features_BSD, mask=mask)
+        return x_BTD + self.feed_forward(self.ffn_norm(x_BTD))

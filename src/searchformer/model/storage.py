@@ -1,0 +1,60 @@
+"""A model on disk: a directory of `model.safetensors`, `config.json` and `vocabulary.json`, each whole or absent."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from searchformer.errors import SearchformerError
+from searchformer.files import make_directory, read_json, replacing, write_json
+from searchformer.model.config import ModelConfig
+from searchformer.model.transformer import Transformer
+from searchformer.tokens.vocabulary import Vocabulary
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def save_model(model: Transformer, vocabulary: Vocabulary, directory: Path | str, *, trained: dict[str, Any]) -> None:
+    """Write the model; `trained` says how it came to be (size, data, seed, step, ...)."""
+    directory = make_directory(Path(directory))
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    with replacing(directory / WEIGHTS) as temporary:
+        temporary.write_bytes(save(weights))
+    vocabulary.save(directory)
+    shape = model.config.model_dump()
+    write_json(directory / CONFIG, {"shape": shape, "vocabulary_digest": vocabulary.digest, "trained": trained})
+
+
+def read_model_config(directory: Path | str) -> tuple[ModelConfig, dict[str, Any]]:
+    """The shape of the model in `directory`, and what it says of its training; no weights are read."""
+    path = Path(directory) / CONFIG
+    stored = read_json(path, what="model")
+    try:
+        return ModelConfig.model_validate(stored["shape"]), dict(stored["trained"])
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise SearchformerError(f"{path} does not describe a model: {error}") from error
+
+
+def load_model(
+    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> tuple[Transformer, Vocabulary]:
+    """Read a model and its vocabulary, and check that they belong together."""
+    directory = Path(directory)
+    config, _ = read_model_config(directory)
+    vocabulary = Vocabulary.load(directory)
+    digest = read_json(directory / CONFIG, what="model").get("vocabulary_digest")
+    if digest != vocabulary.digest or len(vocabulary) != config.vocabulary:
+        raise SearchformerError(
+            f"{directory}: the model was trained with a vocabulary of {config.vocabulary} tokens ({str(digest)[:8]}), "
+            f"vocabulary.json has {len(vocabulary)} ({vocabulary.digest[:8]}): restore the model's own"
+        )
+    model = Transformer(config, device="meta")
+    try:
+        model.load_state_dict(load_file(directory / WEIGHTS), assign=True)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        first = str(error).splitlines()[0]
+        raise SearchformerError(f"{directory / WEIGHTS} does not hold the weights of this model: {first}") from error
+    return model.to(device=device, dtype=dtype), vocabulary
