@@ -1,0 +1,156 @@
+"""A Sokoban level: rows as they stand in a file in, a checked, rectangular `Level` out.
+
+Cells: `#` wall, space floor, `@` worker, `+` worker on dock, `$` box, `*` box on dock, `.` dock.
+"""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from searchformer.domains.formats.source import FormatError, describe
+
+MAX_SIDE = 1000
+"""Rows and columns of a level."""
+MAX_CELLS = 1 << 24
+"""Cells of all levels in a file: bounds what run lengths can expand to."""
+FLOORS = str.maketrans("-_", "  ")
+PLAIN_ROW = re.compile(r"[#@+$*. _-]*")
+RUN = re.compile(r"([0-9]*)([#@+$*. _-])")
+TITLE_LENGTH = 200
+"""Characters of a title; the rest is cut."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A Sokoban level with one worker, as many docks as boxes, and a closed wall."""
+
+    title: str
+    """As the file gives it, or empty."""
+    rows: tuple[str, ...]
+    """All of the same width; cells outside the wall are spaces."""
+    line: int
+    """Where its first row stands in the file, from 1."""
+
+    def record(self) -> dict[str, Any]:
+        """The task as `searchformer trace sokoban` reads it."""
+        return {"level": list(self.rows)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a level, and where it comes from."""
+
+    line: int
+    cells: str
+    columns: Sequence[int]
+    """Column in the file of each cell, from 1, and last the one behind the row."""
+
+    def column(self, x: int) -> int:
+        """Column in the file of cell x; behind the row's end for a padded cell."""
+        return self.columns[min(x, len(self.cells))]
+
+
+def expand(text: str, *, path: str, line: int, columns: Sequence[int] | None = None) -> list[Row]:
+    """The rows that a line of a level stands for: `-` and `_` are floor, `3#` is `###`, `|` ends a row."""
+    columns = range(1, len(text) + 2) if columns is None else columns
+    if PLAIN_ROW.fullmatch(text):
+        if len(text) > MAX_SIDE:
+            raise FormatError(path, line, columns[MAX_SIDE], f"a row has at most {MAX_SIDE} cells; this one has more")
+        return [Row(line, text.translate(FLOORS), columns)]
+    rows, start = list[Row](), 0
+    for part in text.removesuffix("|").split("|"):
+        if len(rows) == MAX_SIDE:
+            raise FormatError(path, line, columns[start], f"a level has at most {MAX_SIDE} rows; this one has more")
+        rows.append(_expand_row(part, path=path, line=line, columns=columns[start : start + len(part) + 1]))
+        start += len(part) + 1
+    return rows
+
+
+def _expand_row(text: str, *, path: str, line: int, columns: Sequence[int]) -> Row:
+    cells, places, at = "", list[int](), 0
+    while at < len(text):
+        run = RUN.match(text, at)
+        if not run:
+            reason = "a run length without a cell" if text[at] in "0123456789" else describe(text[at])
+            raise FormatError(path, line, columns[at], reason)
+        digits, cell = run.groups()
+        length = int(digits or 1) if len(digits) <= len(str(MAX_SIDE)) else MAX_SIDE + 1
+        if not 1 <= length <= MAX_SIDE - len(cells):
+            reason = f"a row has at most {MAX_SIDE} cells; this one has more" if length else "a run of no cells"
+            raise FormatError(path, line, columns[at], reason)
+        cells += cell * length
+        places += [columns[at]] * length
+        at = run.end()
+    return Row(line, cells.translate(FLOORS), [*places, columns[at]])
+
+
+class Collection:
+    """The levels of one file, checked as they are added."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.levels: list[Level] = []
+        self.cells = 0
+
+    def add(self, rows: list[Row], *, title: str) -> None:
+        """Check the rows and keep the level, cut to its bounding box."""
+        rows = _without_blank_edges(rows)
+        left = min(len(row.cells) - len(row.cells.lstrip()) for row in rows if row.cells.strip())
+        width = max(len(row.cells.rstrip()) for row in rows) - left
+        self.cells += width * len(rows)
+        if self.cells > MAX_CELLS:
+            reason = f"a file has at most {MAX_CELLS} cells in all levels; this one has more"
+            raise FormatError(self.path, rows[0].line, 1, reason)
+        grid = tuple(row.cells[left : left + width].ljust(width) for row in rows)
+        problem = _problem(grid)
+        if problem:
+            x, y, reason = problem
+            raise FormatError(self.path, rows[y].line, rows[y].column(left + x), reason)
+        self.levels.append(Level(tidy(title), grid, rows[0].line))
+
+
+def tidy(title: str) -> str:
+    """The title as one line that every format can hold."""
+    text = title.replace("\0", " ").encode("utf-8", "replace").decode()
+    return " ".join(text.split())[:TITLE_LENGTH].strip()
+
+
+def _without_blank_edges(rows: list[Row]) -> list[Row]:
+    filled = [y for y, row in enumerate(rows) if row.cells.strip()]
+    return rows[filled[0] : filled[-1] + 1]
+
+
+def _problem(grid: tuple[str, ...]) -> tuple[int, int, str] | None:
+    """Cell (x, y) and reason why this grid is no level; a fault of the level as a whole is put at its first cell."""
+    text = "".join(grid)
+    corner = len(grid[0]) - len(grid[0].lstrip())
+    workers = [at for at, cell in enumerate(text) if cell in "@+"]
+    boxes, docks = text.count("$") + text.count("*"), text.count(".") + text.count("*") + text.count("+")
+    if not workers:
+        return corner, 0, "no worker (@ or +) in this level"
+    if len(workers) > 1:
+        y, x = divmod(workers[1], len(grid[0]))
+        return x, y, "a second worker in this level"
+    if boxes != docks:
+        return corner, 0, f"boxes and docks differ in number: {boxes} and {docks}"
+    if not boxes:
+        return corner, 0, "no boxes in this level"
+    return _opening(grid, worker=workers[0])
+
+
+def _opening(grid: tuple[str, ...], *, worker: int) -> tuple[int, int, str] | None:
+    """The cell at the grid's edge nearest to the worker that no wall keeps it from; None if the wall is closed."""
+    width, text = len(grid[0]), "".join(grid)
+    reached, frontier = bytearray(len(text)), deque([worker])
+    reached[worker] = True
+    while frontier:
+        y, x = divmod(at := frontier.popleft(), width)
+        if x in (0, width - 1) or y in (0, len(grid) - 1):
+            return x, y, "open border: the worker can leave the level here"
+        for neighbour in (at + width, at - width, at - 1, at + 1):
+            if text[neighbour] != "#" and not reached[neighbour]:
+                reached[neighbour] = True
+                frontier.append(neighbour)
+    return None
