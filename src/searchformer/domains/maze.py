@@ -1,0 +1,222 @@
+"""Mazes: from start to goal in a grid with walls, one step up, down, left or right at a time (paper, section 3).
+
+In: width, height. Out: tasks such as `start 0 2 goal 2 1 wall 2 0 ...`. Try: `searchformer generate maze --tasks 5 --out d`.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from searchformer.domains.base import Domain, Group, Groups, Rules, Shapes, TaskError
+from searchformer.domains.grid import LARGEST, LOW, SHIFT, pack, point, symmetries, unpack, whole_number
+from searchformer.seeding import below
+
+# problem = [width, height, start cell, goal cell, then 1 for a wall and 0 for a free cell, row by row]
+WIDTH, HEIGHT, START, GOAL, GRID = 0, 1, 2, 3, 4
+WORD_START, WORD_GOAL, WORD_WALL = -1, -2, -3
+STEPS = ((0, 1), (0, -1), (-1, 0), (1, 0))
+
+
+def start(problem, state):
+    state[0] = problem[START]
+
+
+def successors(problem, state, children):
+    width, height = problem[WIDTH], problem[HEIGHT]
+    x, y = state[0] >> SHIFT, state[0] & LOW
+    index = GRID + y * width + x
+    count = 0
+    if y + 1 < height and problem[index + width] == 0:
+        children[count, 0] = state[0] + 1
+        count += 1
+    if y > 0 and problem[index - width] == 0:
+        children[count, 0] = state[0] - 1
+        count += 1
+    if x > 0 and problem[index - 1] == 0:
+        children[count, 0] = state[0] - (1 << SHIFT)
+        count += 1
+    if x + 1 < width and problem[index + 1] == 0:
+        children[count, 0] = state[0] + (1 << SHIFT)
+        count += 1
+    return count
+
+
+def heuristic(problem, state):
+    goal = problem[GOAL]
+    return abs((state[0] >> SHIFT) - (goal >> SHIFT)) + abs((state[0] & LOW) - (goal & LOW))
+
+
+def is_goal(problem, state):
+    return state[0] == problem[GOAL]
+
+
+def tie_rank(problem, state):
+    return (state[0] >> SHIFT) + 100000 * (state[0] & LOW)
+
+
+def write_prompt(problem, tokens):
+    width, height = problem[WIDTH], problem[HEIGHT]
+    tokens[0] = WORD_START
+    tokens[1] = problem[START] >> SHIFT
+    tokens[2] = problem[START] & LOW
+    tokens[3] = WORD_GOAL
+    tokens[4] = problem[GOAL] >> SHIFT
+    tokens[5] = problem[GOAL] & LOW
+    count = 6
+    for y in range(height):
+        for x in range(width):
+            if problem[GRID + y * width + x] == 1:
+                tokens[count] = WORD_WALL
+                tokens[count + 1] = x
+                tokens[count + 2] = y
+                count += 3
+    return count
+
+
+def write_state(problem, state, tokens):
+    tokens[0] = state[0] >> SHIFT
+    tokens[1] = state[0] & LOW
+    return 2
+
+
+def sample_layout(settings, stream, problem):
+    width, height = settings[WIDTH], settings[HEIGHT]
+    cells = width * height
+    problem[WIDTH], problem[HEIGHT] = width, height
+    problem[GRID : GRID + cells] = 0
+    tenth = cells // 10
+    walls = 3 * tenth + below(stream, 2 * tenth + 1)
+    while walls > 0:
+        cell = GRID + below(stream, cells)
+        if problem[cell] == 0:
+            problem[cell] = 1
+            walls -= 1
+    return True
+
+
+def _free_cell(width, height, stream, problem):
+    while True:
+        index = below(stream, width * height)
+        if problem[GRID + index] == 0:
+            return (index % width) << SHIFT | index // width
+
+
+def sample_task(settings, stream, problem):
+    width, height = settings[WIDTH], settings[HEIGHT]
+    problem[START] = _free_cell(width, height, stream, problem)
+    problem[GOAL] = _free_cell(width, height, stream, problem)
+    return problem[START] != problem[GOAL]
+
+
+def accepts(problem, plan_nodes):
+    return plan_nodes >= max(problem[WIDTH], problem[HEIGHT])
+
+
+RULES = Rules(
+    start=start,
+    successors=successors,
+    heuristic=heuristic,
+    is_goal=is_goal,
+    tie_rank=tie_rank,
+    write_prompt=write_prompt,
+    write_state=write_state,
+    write_plan=write_state,
+    sample_layout=sample_layout,
+    sample_task=sample_task,
+    accepts=accepts,
+)
+
+
+class Maze(Domain):
+    """Shortest paths in a grid with walls."""
+
+    name: ClassVar[str] = "maze"
+    words: ClassVar[tuple[str, ...]] = ("start", "goal", "wall")
+    shares_layouts: ClassVar[bool] = True
+    rules: ClassVar[Rules] = RULES
+
+    width: int = Field(10, ge=2, le=LARGEST, description="cells from left to right")
+    height: int = Field(10, ge=2, le=LARGEST, description="cells from top to bottom")
+
+    @property
+    def costs(self) -> int:
+        return 1 + self.max_cost if self.max_cost else self.width * self.height
+
+    def problem_size(self) -> int:
+        return GRID + self.width * self.height
+
+    def state_size(self, problem: np.ndarray) -> int:
+        return 1
+
+    def encode(self, record: dict[str, Any]) -> np.ndarray:
+        for field in ("width", "height", "start", "goal", "walls"):
+            if field not in record:
+                raise TaskError(f"a maze needs width, height, start, goal and walls; {field!r} is missing")
+        width = whole_number(record["width"], what="width", least=1, most=LARGEST)
+        height = whole_number(record["height"], what="height", least=1, most=LARGEST)
+        problem = np.zeros(GRID + width * height, dtype=np.int32)
+        problem[WIDTH], problem[HEIGHT] = width, height
+        if not isinstance(record["walls"], list):
+            raise TaskError(f"walls must be a list of [x, y]; found {record['walls']!r}")
+        for number, wall in enumerate(record["walls"]):
+            x, y = point(wall, what=f"wall {number}", width=width, height=height)
+            problem[GRID + y * width + x] = 1
+        for index, field in ((START, "start"), (GOAL, "goal")):
+            x, y = point(record[field], what=field, width=width, height=height)
+            if problem[GRID + y * width + x]:
+                raise TaskError(f"{field} [{x}, {y}] is a wall")
+            problem[index] = pack(x, y)
+        return problem
+
+    def decode(self, problem: np.ndarray) -> dict[str, Any]:
+        width, height = int(problem[WIDTH]), int(problem[HEIGHT])
+        walls = np.flatnonzero(problem[GRID:]).tolist()
+        return {
+            "width": width,
+            "height": height,
+            "start": list(unpack(problem[START])),
+            "goal": list(unpack(problem[GOAL])),
+            "walls": [[index % width, index // width] for index in walls],
+        }
+
+    def build(self, groups: Groups) -> np.ndarray:
+        found: dict[str | None, list[list[int]]] = {"start": [], "goal": [], "wall": []}
+        for word, values in groups:
+            found[word].append(list(values))
+        size = {"width": self.width, "height": self.height}
+        return self.encode(size | {"start": found["start"][0], "goal": found["goal"][0], "walls": found["wall"]})
+
+    def layout(self, problem: np.ndarray) -> np.ndarray:
+        return np.delete(problem, (START, GOAL), axis=-1)
+
+    def symmetric(self, problem: np.ndarray) -> list[np.ndarray]:
+        width, height = int(problem[WIDTH]), int(problem[HEIGHT])
+        grid = problem[GRID:].reshape(height, width)
+        images = []
+        for new_width, new_height, move in symmetries(width, height):
+            ends = [pack(*move(*unpack(problem[index]))) for index in (START, GOAL)]
+            turned = np.zeros((new_height, new_width), dtype=np.int32)
+            for y, x in zip(*np.nonzero(grid), strict=True):
+                new_x, new_y = move(int(x), int(y))
+                turned[new_y, new_x] = 1
+            images.append(np.concatenate([[new_width, new_height, *ends], turned.ravel()]).astype(np.int32))
+        return images
+
+    def draw(self, problem: np.ndarray, state: np.ndarray | None = None) -> str:
+        width, height = int(problem[WIDTH]), int(problem[HEIGHT])
+        rows = [["#" if problem[GRID + y * width + x] else "." for x in range(width)] for y in range(height)]
+        marks = [(problem[GOAL], "G"), (problem[START], "S")]
+        if state is not None:
+            marks.append((state[0], "o"))
+        for cell, mark in marks:
+            x, y = unpack(cell)
+            rows[y][x] = mark
+        return "\n".join(" ".join(row) for row in rows)
+
+    @property
+    def shapes(self) -> Shapes:
+        cell = (self.width, self.height)
+        walls = Group("wall", cell, least=0, most=self.width * self.height)
+        prompt = (Group("start", cell), Group("goal", cell), walls)
+        return Shapes(prompt, state=(Group(None, cell),), plan=(Group(None, cell),))

@@ -1,0 +1,5 @@
+"""A* and its kin: `Searcher(domain).search(problem)` gives a `Trace`."""
+
+from searchformer.search.searcher import BudgetError, Options, Searcher
+
+__all__ = ["BudgetError", "Options", "Searcher"]

@@ -1,0 +1,142 @@
+"""Compiles a kernel's functions for a domain: one algorithm text, every domain, a warm start.
+
+numba's on-disk cache does not find closures again, so none are made: each function of the text is copied with globals
+in which the domain's rules stand for the stand-ins, and with a name that holds a fingerprint of those rules. A second
+process finds the machine code by that name, for plug-in domains as well; a changed rule changes the name.
+"""
+
+import dis
+import hashlib
+import types
+from collections.abc import Callable, Iterable
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from searchformer.domains import Rules
+
+
+def _no_layout(settings, stream, problem):
+    return True
+
+
+def _accept_all(problem, plan_nodes):
+    return True
+
+
+def _start_at_the_end(problem, state):
+    first = len(problem) - len(state)
+    for index in range(len(state)):
+        state[index] = problem[first + index]
+
+
+def _oldest_first(problem, state):
+    return 0
+
+
+def _heuristic_is_zero(problem, state):
+    return heuristic(problem, state) == 0  # type: ignore[name-defined]  # noqa: F821 (bound by `bind`)
+
+
+def bind(rules: Rules) -> dict[str, Callable]:
+    """The rules by name, with the defaults filled in."""
+    functions = {name: function for name, function in rules._asdict().items() if function is not None}
+    functions.setdefault("sample_layout", _no_layout)
+    functions.setdefault("accepts", _accept_all)
+    functions.setdefault("start", _start_at_the_end)
+    functions.setdefault("write_plan", rules.write_state)
+    functions.setdefault("tie_rank", _oldest_first)
+    if "is_goal" not in functions:
+        functions["is_goal"] = copy_function(_heuristic_is_zero, {"heuristic": rules.heuristic})
+    return functions
+
+
+def copy_function(function: Any, names: dict[str, Any], *, label: str = "") -> Any:
+    """`function` with these globals on top of its own, under another name if `label` is given."""
+    scope = {**function.__globals__, **names}
+    copied = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
+    copied.__qualname__ = f"{function.__qualname__}{label}"
+    copied.__module__ = function.__module__
+    return copied
+
+
+def _plain(function: Any) -> Any:
+    return getattr(function, "py_func", function)
+
+
+def _names_used(code: types.CodeType) -> set[str]:
+    return {item.argval for item in dis.get_instructions(code) if item.opname == "LOAD_GLOBAL"}
+
+
+def _fingerprint(function: Any, seen: set[int]) -> bytes:
+    """Bytes that change when the function, a constant it names, or a function it calls changes."""
+    function = _plain(function)
+    if id(function) in seen:
+        return b""
+    seen.add(id(function))
+    code = function.__code__
+    constants = [part.co_code if isinstance(part, types.CodeType) else part for part in code.co_consts]
+    parts = [code.co_code, repr(constants).encode(), repr(code.co_names).encode()]
+    for name in sorted(_names_used(code)):
+        value = _plain(function.__globals__.get(name))
+        if isinstance(value, types.FunctionType):
+            parts.append(_fingerprint(value, seen))
+        elif isinstance(value, int | float | str | tuple | np.ndarray):
+            parts.append(f"{name}={value!r}".encode())
+    return b"\0".join(parts)
+
+
+def _called_functions(function: Any, scope: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name in sorted(_names_used(function.__code__)):
+        value = scope.get(name, function.__globals__.get(name))
+        if isinstance(value, types.FunctionType):
+            yield name, value
+
+
+class _Compiler:
+    """Compiles functions together with the plain functions they call, each once."""
+
+    def __init__(self, text: ModuleType, names: dict[str, Any], label: str) -> None:
+        self.text, self.names, self.label = text.__name__, names, label
+        self.done: dict[int, Any] = {}
+
+    def compile(self, function: Any) -> Any:
+        """`function` compiled; in the kernel's text the rules are bound by name."""
+        import numba
+
+        function = _plain(function)
+        if id(function) not in self.done:
+            names = self.names if function.__module__ == self.text else {}
+            called = {name: self.compile(value) for name, value in _called_functions(function, names)}
+            copied = copy_function(function, called, label=self.label)
+            self.done[id(function)] = numba.njit(copied, cache=True, error_model="numpy", nogil=True)
+        return self.done[id(function)]
+
+
+def specialise(text: ModuleType, functions: tuple[str, ...], rules: Rules, *, compiled: bool = True) -> SimpleNamespace:
+    """The named functions of module `text`, bound to these rules, compiled unless the domain says not to be."""
+    return _specialise(text, functions, rules, compiled)
+
+
+@cache
+def _specialise(text: ModuleType, functions: tuple[str, ...], rules: Rules, compiled: bool) -> SimpleNamespace:
+    names = bind(rules)
+    if not compiled:
+        return SimpleNamespace(**{name: _uncompiled(getattr(text, name), names) for name in functions})
+    seen: set[int] = set()
+    scope = b"".join(_fingerprint(function, seen) for _, function in sorted(names.items()))
+    kernels = b"".join(_fingerprint(getattr(text, name), seen) for name in functions)
+    label = "_" + hashlib.blake2b(scope + kernels, digest_size=8).hexdigest()
+    compiler = _Compiler(text, names, label)
+    return SimpleNamespace(**{name: compiler.compile(getattr(text, name)) for name in functions})
+
+
+def _uncompiled(function: Any, names: dict[str, Any]) -> Any:
+    """`function` as plain Python, with the rules bound by name in it and in the kernel functions it calls."""
+    called = {
+        name: _uncompiled(value, names) if value.__module__ == function.__module__ else value
+        for name, value in _called_functions(function, {})
+    }
+    return copy_function(function, {**names, **called})

@@ -1,0 +1,241 @@
+"""Runs a domain's compiled kernels: one search at a time, or batches of sampled tasks with their tokens.
+
+In: problems, or a seed. Out: `Trace` records, or rows of ids. Memory starts small and doubles where a search needs it,
+up to a budget. Try: `searchformer trace maze FILE.jsonl`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from searchformer.domains import Domain
+from searchformer.errors import SearchformerError
+from searchformer.records import Trace
+from searchformer.search import kernel
+from searchformer.search.compiled import bind, specialise
+from searchformer.search.ordering import weights
+from searchformer.seeding import new_stream, stream_key
+
+FUNCTIONS = ("search", "put", "put_trace", "put_plan", "plan_nodes", "sample_and_search")
+GIGABYTE = 1 << 30
+
+
+class BudgetError(SearchformerError):
+    """A search needed more expansions or memory than it was given."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search."""
+
+    deterministic: bool = False
+    """Ties by the domain's order, or at random."""
+    algorithm: str = "astar"
+    """astar, dijkstra, weighted, greedy."""
+    weight: float = 1.0
+    """Weight of h, with the algorithm `weighted`."""
+    max_expansions: int = 10_000_000
+    """Nodes closed before the search gives up."""
+    max_gigabytes: float = 4.0
+    """Memory of a search before it gives up."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch of accepted tasks. R rows; a part's row r is part[ends[r] : ends[r + 1]]."""
+
+    problems: np.ndarray
+    """int32 [R, problem_size]."""
+    parts: dict[str, np.ndarray]
+    """Ids of prompt, trace and plan."""
+    ends: dict[str, np.ndarray]
+    """int32 [R + 1], for each part."""
+
+
+class Searcher:
+    """A domain's kernels with their memory. Not for several threads at a time."""
+
+    def __init__(self, domain: Domain, options: Options | None = None) -> None:
+        self.domain, self.options = domain, options or Options()
+        self.kernels = specialise(kernel, FUNCTIONS, domain.rules, compiled=domain.compiled)
+        self.cost_weight, self.estimate_weight = weights(self.options.algorithm, self.options.weight)
+        self._nodes, self._events, self._buckets = 1 << 9, 1 << 10, 1 << 8
+        self._state_size = self._room = 0
+        self.work: kernel.Work | None = None
+
+    def search(self, problem: np.ndarray, *, seed: int = 0, record: bool = True) -> Trace:
+        """Search one task. The seed decides ties and the order of children unless the search is deterministic."""
+        while True:
+            work = self._prepare(self.domain.state_size(problem), self.domain.state_room(problem))
+            outcome = self.kernels.search(
+                problem,
+                new_stream(seed, "search"),
+                self.options.deterministic,
+                self.cost_weight,
+                self.estimate_weight,
+                self.options.max_expansions,
+                record,
+                work,
+            )
+            if outcome in (kernel.SOLVED, kernel.UNSOLVABLE):
+                return _trace(work, solvable=outcome == kernel.SOLVED)
+            if outcome == kernel.OVER_BUDGET:
+                raise BudgetError(
+                    f"search gave up after closing {self.options.max_expansions:,} nodes; allow more with --max-expansions"
+                )
+            self._grow(outcome)
+
+    def sample(
+        self, ids: np.ndarray, *, seed: int, part: int, tasks: int, pairs: int, max_trace_tokens: int
+    ) -> Iterator[tuple[Rows, dict[str, int]]]:
+        """Batches of accepted tasks, `tasks` in all, with the candidates rejected so far by reason.
+
+        `ids` are the vocabulary's ids of `domain.token_list()`. Rows depend on (seed, part) only. A batch's arrays are
+        overwritten by the next.
+        """
+        domain, options = self.domain, self.options
+        settings, key = domain.sampling(), stream_key(seed, "sample", part)
+        problem, stream = np.zeros(domain.problem_size(), dtype=np.int32), np.zeros(2, dtype=np.int64)
+        words = len(domain.all_words)
+        flags = [options.deterministic, self.cost_weight, self.estimate_weight, options.max_expansions, max_trace_tokens]
+        numbers = np.array(flags, dtype=np.int64)
+        output = _output(domain.problem_size(), ids.dtype, tokens=1 << 20)
+        size, room = self._sampled_sizes(settings, problem)
+        done = 0
+        while done < tasks:
+            work = self._prepare(size, room)
+            outcome = self.kernels.sample_and_search(
+                settings,
+                key,
+                min(tasks - done, len(output.candidates)),
+                pairs,
+                numbers,
+                ids,
+                words,
+                words + domain.numbers,
+                work,
+                output,
+                problem,
+                stream,
+            )
+            rows = int(output.cursor[kernel.ROWS])
+            if outcome in (kernel.BATCH_DONE, kernel.OUTPUT_FULL):
+                if rows == 0:
+                    output = _enlarged(output)
+                    continue
+                yield _rows(output, rows), dict(zip(kernel.REASONS, output.rejected.tolist(), strict=True))
+                done += rows
+                output.cursor[kernel.ROWS] = 0
+            else:
+                self._grow(outcome)
+
+    def _sampled_sizes(self, settings: np.ndarray, problem: np.ndarray) -> tuple[int, int]:
+        """State size and token scratch of sampled tasks, which the settings decide: taken from one of them."""
+        rules, stream = bind(self.domain.rules), new_stream(0, "sizes")
+        rules["sample_layout"](settings, stream, problem)
+        rules["sample_task"](settings, stream, problem)
+        room = max(self.domain.prompt_room(problem), self.domain.state_room(problem))
+        return self.domain.state_size(problem), room
+
+    def _prepare(self, state_size: int, room: int) -> kernel.Work:
+        """Memory for states of this size, with the present capacities."""
+        if self.work is None or state_size != self._state_size or room > self._room:
+            self._state_size, self._room = state_size, max(room, self._room)
+            self.work = self._allocate()
+        return self.work
+
+    def _allocate(self) -> kernel.Work:
+        nodes, events, buckets = self._nodes, self._events, self._buckets
+        shapes: dict[str, tuple[Any, Any]] = {
+            "states": ((nodes, self._state_size), np.int32),
+            "cost": (nodes, np.int32),
+            "estimate": (nodes, np.int32),
+            "parent": (nodes, np.int32),
+            "closed": (nodes, np.uint8),
+            "rank": (nodes, np.int64),
+            "table": (4 * nodes, np.int64),
+            "event": (events, np.int32),
+            "event_cost": (events, np.int32),
+            "pool": (4 * nodes + 16 * buckets, np.int32),
+            "first": (buckets, np.int64),
+            "count": (buckets, np.int64),
+            "room": (buckets, np.int64),
+            "children": ((self.domain.max_children, self._state_size), np.int32),
+            "order": (self.domain.max_children, np.int64),
+            "counters": (8, np.int64),
+            "tokens": (self._room, np.int32),
+        }
+        total = sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes.values())
+        if total > self.options.max_gigabytes * GIGABYTE:
+            self._nodes, self._events, self._buckets = 1 << 9, 1 << 10, 1 << 8
+            raise BudgetError(
+                f"search needs {total / GIGABYTE:.1f} GB, more than the {self.options.max_gigabytes:g} GB it may use; "
+                "allow more with --max-gigabytes"
+            )
+        return kernel.Work(**{name: np.zeros(shape, dtype=kind) for name, (shape, kind) in shapes.items()})
+
+    def _grow(self, outcome: int) -> None:
+        """More memory of the kind that ran out."""
+        if outcome == kernel.NODES_FULL:
+            self._nodes *= 2
+        elif outcome == kernel.EVENTS_FULL:
+            self._events *= 2
+        else:
+            self._buckets *= 2
+        self.work = None
+
+
+def _trace(work: kernel.Work, *, solvable: bool) -> Trace:
+    counters = work.counters
+    events, nodes = int(counters[kernel.EVENTS]), int(counters[kernel.NODES])
+    event_nodes = work.event[:events] >> 1
+    path = []
+    node = int(counters[kernel.GOAL])
+    while node >= 0:
+        path.append(node)
+        node = int(work.parent[node])
+    return Trace(
+        solvable=solvable,
+        created=int(counters[kernel.CREATED]),
+        closed=int(counters[kernel.CLOSED]),
+        kinds=(work.event[:events] & 1).astype(bool),
+        nodes=event_nodes,
+        costs=work.event_cost[:events].copy(),
+        estimates=work.estimate[event_nodes],
+        states=work.states[:nodes].copy(),
+        plan=work.states[np.array(path[::-1], dtype=np.int64)],
+    )
+
+
+def _output(problem_size: int, kind: np.dtype, *, tokens: int) -> kernel.Output:
+    rows = 2048
+    return kernel.Output(
+        problems=np.zeros((rows, problem_size), dtype=np.int32),
+        prompts=np.zeros(tokens, dtype=kind),
+        prompt_ends=np.zeros(rows + 1, dtype=np.int32),
+        traces=np.zeros(4 * tokens, dtype=kind),
+        trace_ends=np.zeros(rows + 1, dtype=np.int32),
+        plans=np.zeros(tokens, dtype=kind),
+        plan_ends=np.zeros(rows + 1, dtype=np.int32),
+        candidates=np.zeros(rows, dtype=np.int64),
+        cursor=np.zeros(3, dtype=np.int64),
+        rejected=np.zeros(len(kernel.REASONS), dtype=np.int64),
+    )
+
+
+def _enlarged(output: kernel.Output) -> kernel.Output:
+    """Twice the room for tokens; the cursor and the counts go on."""
+    larger = _output(output.problems.shape[1], output.prompts.dtype, tokens=2 * len(output.prompts))
+    return larger._replace(cursor=output.cursor, rejected=output.rejected)
+
+
+def _rows(output: kernel.Output, rows: int) -> Rows:
+    ends = {"prompt": output.prompt_ends, "trace": output.trace_ends, "plan": output.plan_ends}
+    values = {"prompt": output.prompts, "trace": output.traces, "plan": output.plans}
+    return Rows(
+        problems=output.problems[:rows],
+        parts={part: values[part][: ends[part][rows]] for part in values},
+        ends={part: ends[part][: rows + 1] for part in values},
+    )
