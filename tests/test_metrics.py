@@ -120,6 +120,12 @@ def test_solution_only_answers_have_no_search_lengths() -> None:
     assert scored["metrics"]["any_optimal"]["value"] == pytest.approx(1 / 3)
 
 
+def test_a_model_that_searches_in_vain_has_an_ilr_of_zero() -> None:
+    scored = metrics.score(scores_of(with_column("verdict", ["invalid"] * 6)))["metrics"]
+    assert scored["ilr_on_solved_mean"]["value"] == 0
+    assert scored["average_on_optimal_length"]["value"] is None
+
+
 def test_an_answer_that_skips_its_search_does_not_shorten_the_mean() -> None:
     scores = scores_of(with_column("trace_length", [0, 30, 50, 70, 5, 0]))
     assert metrics.average_on_optimal_length(scores).value == 30

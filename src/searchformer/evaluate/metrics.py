@@ -119,8 +119,9 @@ class Scores:
     def subset(self, rows: np.ndarray) -> "Scores":
         """The scores of these tasks only; `rows` is a bool or index array over tasks."""
         ids = np.array(self.task_ids, dtype=object)[rows]
-        arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
-        return Scores(tuple(ids), **{name: None if a is None else a[rows] for name, a in arrays.items()})
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        chosen: dict[str, Any] = {name: None if array is None else array[rows] for name, array in arrays.items()}
+        return Scores(tuple(ids), **chosen)
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
@@ -317,10 +318,10 @@ def length_ratio_of_means(scores: Scores) -> Ratio:
 
 
 def _ilr(scores: Scores, lengths: np.ndarray) -> Ratio:
-    """(1/n) sum_i c_i t_i* / t_i with t_i = lengths and c_i = 0 where that is nan; undefined if it is nowhere known."""
+    """(1/n) sum_i c_i t_i* / t_i with t_i = lengths and c_i = 0 where that is nan; undefined if no answer searched."""
     known = ~np.isnan(lengths)
     ratios = np.where(known, astar_length(scores) / np.where(known, lengths, 1.0), 0.0)
-    return Ratio(ratios, np.full(len(ratios), float(known.any())))
+    return Ratio(ratios, np.full(len(ratios), float(scores.trace_length.any())))
 
 
 def ilr_on_solved_mean(scores: Scores) -> Ratio:

@@ -1,0 +1,1 @@
+"""From result files to figures, tables and one HTML page. Never imports torch."""

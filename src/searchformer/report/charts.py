@@ -1,0 +1,142 @@
+"""What a figure is made of: its drawing, its data, its look.
+
+Colours are Okabe and Ito's, told apart by people with any common kind of colour blindness; markers and line styles
+repeat what colours say, for print in grey. Legends stand outside the axes, so that they never cover data.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from searchformer.errors import SearchformerError
+from searchformer.files import replacing, write_text
+from searchformer.report.results import SEARCH_AUGMENTED, SOLUTION_ONLY, ModelKind, size_order
+
+BLUE, GREEN, VERMILION, PURPLE = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
+ORANGE, SKY, YELLOW, BLACK, GREY = "#E69F00", "#56B4E9", "#F0E442", "#000000", "#8C8C8C"
+CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
+ROUNDS = ("#5FC9A8", "#009E73", "#00664A", "#003D2C")
+"""Searchformer's colour by round, growing darker."""
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 160,
+}
+
+
+class MissingInputError(SearchformerError):
+    """A figure cannot be drawn from what was found; the message says what it lacks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """A figure with its data."""
+
+    name: str
+    """File name without ending; starts with the figure's number."""
+    title: str
+    caption: str
+    figure: Figure
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    """The data drawn, one tuple per row of the CSV."""
+
+
+def save(chart: Chart, directory: Path) -> list[Path]:
+    """Write the chart as PNG and PDF, and its data as CSV; the bytes depend on nothing but the chart."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(chart.columns)
+    writer.writerows(chart.rows)
+    paths = [directory / f"{chart.name}.{ending}" for ending in ("png", "pdf", "csv")]
+    write_text(paths[2], out.getvalue())
+    undated = {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}}
+    with rc_context(STYLE):
+        for path, (kind, metadata) in zip(paths, undated.items(), strict=False):
+            with replacing(path) as temporary:
+                chart.figure.savefig(temporary, format=kind, metadata=metadata)
+    return paths
+
+
+def panels(rows: int, columns: int, *, width: float = 3.3, height: float = 2.5, **options: Any) -> tuple[Figure, Any]:
+    """A figure of rows x columns axes, each `width` x `height` inches: (figure, axes [rows, columns])."""
+    figure = Figure(figsize=(max(width * columns, 3.6), height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def fold(count: int, most: int = 3) -> tuple[int, int]:
+    """Rows and columns for `count` panels, at most so many side by side."""
+    columns = min(count, most)
+    return -(-count // columns), columns
+
+
+def hide_unused(axes: Sequence[Axes], used: int) -> None:
+    """Remove the axes after the first `used`."""
+    for axis in axes[used:]:
+        axis.remove()
+
+
+def legend_below(figure: Figure, axes: Iterable[Axes], *, columns: int = 3) -> None:
+    """One legend for all axes, under them, each label once."""
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            entries.setdefault(label, handle)
+    if entries:
+        fitting = max(1, min(columns, len(entries)))
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=fitting)
+
+
+def colour(model: ModelKind) -> str:
+    """The colour of a kind of model."""
+    if model.control:
+        return PURPLE
+    if model.round:
+        return ROUNDS[min(model.round, len(ROUNDS)) - 1]
+    return {SOLUTION_ONLY: VERMILION, SEARCH_AUGMENTED: BLUE}.get(model.variant, ORANGE)
+
+
+def line_style(model: ModelKind, sizes: Iterable[str]) -> dict[str, Any]:
+    """Colour by kind of model, marker and dashes by size; `sizes` are all sizes in the figure."""
+    rank = sorted(set(sizes), key=size_order).index(model.size)
+    marker = "X" if model.control else MARKERS[rank % len(MARKERS)]
+    return {"color": colour(model), "marker": marker, "linestyle": DASHES[rank % len(DASHES)]}
+
+
+def thousands(count: float) -> str:
+    """50,000 as 50k and 1,000,000 as 1M."""
+    for limit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if count >= limit:
+            return f"{count / limit:g}{letter}"
+    return f"{count:g}"
+
+
+def slug(text: str) -> str:
+    """Text as part of a file name."""
+    kept = "".join(letter if letter.isalnum() else "-" for letter in text.replace("×", "x").lower())
+    return "-".join(part for part in kept.split("-") if part)

@@ -1,0 +1,194 @@
+"""What went in and how it went: data set lengths, training curves, trace validity."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from searchformer.report.charts import (
+    BLUE,
+    CYCLE,
+    DASHES,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+    Chart,
+    MissingInputError,
+    fold,
+    hide_unused,
+    legend_below,
+    panels,
+)
+from searchformer.report.lengths import draw_box
+from searchformer.report.results import Curve, DataLengths, Results
+
+PARTS = {"solution-only sequences (plan)": ("plan",), "search-augmented sequences (trace + plan)": ("trace", "plan")}
+
+
+def sequence_lengths(results: Results) -> Iterator[Chart]:
+    """Figure 8: sequence lengths of data sets, train against test."""
+    if not results.datasets:
+        raise MissingInputError("needs a data set (manifest.json with its shards) below the runs")
+    datasets = results.datasets
+    figure, axes = panels(1, 2, width=4.1, height=1.1 + 0.5 * len(datasets), sharey=True)
+    rows: list[tuple[Any, ...]] = []
+    for axis, (title, parts) in zip(axes.flat, PARTS.items(), strict=True):
+        for row, data in enumerate(datasets):
+            for offset, split, shade in ((-0.18, "train", BLUE), (0.18, "test", ORANGE)):
+                if split not in data.lengths:
+                    continue
+                lengths = response_lengths(data, split, parts)
+                draw_box(axis, lengths, place=row + offset, shade=shade, width=0.3)
+                rows.append((data.name, data.task.label, split, "+".join(parts), len(lengths), *quantiles(lengths)))
+        axis.set_xscale("log")
+        axis.set(title=title, xlabel="sequence length [tokens]")
+        axis.grid(axis="y", visible=False)
+    for shade, split in ((BLUE, "train"), (ORANGE, "test")):
+        axes[0, 0].fill_between([], [], color=shade, alpha=0.75, label=split)
+    axes[0, 0].set_yticks(range(len(datasets)), [data.name for data in datasets])
+    axes[0, 0].set_ylim(len(datasets) - 0.5, -0.5)
+    legend_below(figure, axes.flat)
+    yield Chart(
+        "08-sequence-lengths",
+        "Sequence lengths of data sets",
+        "Lengths of training and test sequences without bos and eos. Boxes: quartiles; dotted lines: means; "
+        "whiskers: the whole range.",
+        figure,
+        ("data_set", "task", "split", "parts", "rows", "least", "quartile_1", "median", "quartile_3", "most", "mean"),
+        tuple(rows),
+    )
+
+
+def response_lengths(data: DataLengths, split: str, parts: tuple[str, ...]) -> np.ndarray:
+    """Tokens per task of these parts together."""
+    return np.sum([data.lengths[split][part] for part in parts], axis=0)
+
+
+def quantiles(lengths: np.ndarray) -> tuple[float, ...]:
+    """Least, quartiles, most, mean."""
+    return (*map(float, np.quantile(lengths, [0, 0.25, 0.5, 0.75, 1])), float(lengths.mean()))
+
+
+def smoothed(points: np.ndarray) -> np.ndarray:
+    """(step, value) with each value averaged over its neighbourhood of a fiftieth of the curve, shape [rows, 2]."""
+    half = len(points) // 100
+    if half == 0:
+        return points
+    padded = np.pad(points[:, 1], half, mode="edge")
+    kernel = np.full(2 * half + 1, 1 / (2 * half + 1))
+    return np.column_stack([points[:, 0], np.convolve(padded, kernel, mode="valid")])
+
+
+def curve_panels(curves: tuple[Curve, ...]) -> list[tuple[str, str, str, dict[str, Any]]]:
+    """What training curves can show: (title, kind of row, column, conditions), where some curve has points."""
+    splits = sorted({row["split"] for curve in curves for row in curve.rows if row.get("split")})
+    wanted: list[tuple[str, str, str, dict[str, Any]]] = [("training loss", "train", "loss", {})]
+    for split in splits or [None]:
+        where = {"split": split} if split else {}
+        suffix = f" ({split})" if split else ""
+        for column in ("loss", "plan_accuracy", "exact_match"):
+            name = "evaluation loss" if column == "loss" else column.replace("_", " ")
+            wanted.append((f"{name}{suffix}", "eval", column, where))
+    return [panel for panel in wanted if any(len(curve.points(panel[1], panel[2], **panel[3])) for curve in curves)]
+
+
+def training_curves(results: Results) -> Iterator[Chart]:
+    """Figure 9: losses and accuracies against training steps."""
+    wanted = curve_panels(results.curves)
+    if not wanted:
+        raise MissingInputError("needs a training run's metrics.jsonl below the runs")
+    rows_, columns = fold(len(wanted))
+    figure, axes = panels(rows_, columns, width=3.2, height=2.4)
+    rows: list[tuple[Any, ...]] = []
+    for axis, (title, kind, column, where) in zip(axes.flat, wanted, strict=False):
+        for index, curve in enumerate(results.curves):
+            points = curve.points(kind, column, **where)
+            if not len(points):
+                continue
+            rows += [(curve.name, kind, where.get("split"), column, int(step), value) for step, value in points]
+            style = {"color": CYCLE[index % len(CYCLE)], "linestyle": DASHES[index // len(CYCLE) % len(DASHES)]}
+            if kind == "train":
+                axis.plot(*points.T, color=style["color"], alpha=0.2, linewidth=0.6, rasterized=True)
+                axis.plot(*smoothed(points).T, label=curve.name, linewidth=1.3, **style)
+            else:
+                axis.plot(*points.T, label=curve.name, marker="o", markersize=2.5, linewidth=1.3, **style)
+        if column == "loss":
+            axis.set_yscale("log")
+            axis.set_ylabel("cross-entropy [nats per token]")
+        else:
+            axis.set_ylim(-0.03, 1.03)
+            axis.set_ylabel("share of sequences")
+        axis.set(title=title, xlabel="training step")
+    hide_unused(axes.flat, len(wanted))
+    legend_below(figure, axes.flat, columns=2)
+    yield Chart(
+        "09-training-curves",
+        "Training curves",
+        "Loss is averaged per sequence, then over sequences. Training loss: raw values faint, a running mean over a "
+        "fiftieth of the run solid.",
+        figure,
+        ("run", "kind", "split", "measure", "step", "value"),
+        tuple(rows),
+    )
+
+
+LEGAL = "legal"
+SHADES = (VERMILION, ORANGE, SKY, PURPLE, YELLOW, GREEN, "#999933")
+HATCHES = ("", "////", "....", "\\\\\\\\", "xx", "--", "oo")
+
+
+def trace_validity(results: Results) -> Iterator[Chart]:
+    """Figure 10: which share of traces is a legal execution of A*, and what is wrong with the others."""
+    counts = [(group, sum((one.violations for one in group.evaluations), Counter())) for group in results.groups]
+    counts = [(group, count) for group, count in counts if count]
+    if not counts:
+        raise MissingInputError("needs an evaluation with judged traces")
+    totals: Counter[str] = sum((count for _, count in counts), Counter())
+    kinds = [kind for kind, _ in totals.most_common() if kind != LEGAL]
+    named, other = kinds[: len(SHADES)], kinds[len(SHADES) :]
+    bars = [(LEGAL, BLUE, ""), *zip(named, SHADES, HATCHES, strict=False)]
+    figure, axes = panels(1, 1, width=7.2, height=1.5 + 0.36 * len(counts))
+    axis = axes[0, 0]
+    rows: list[tuple[Any, ...]] = []
+    left = np.zeros(len(counts))
+    for kind, shade, hatch in [*bars, *([("other", GREY, "")] if other else [])]:
+        members = other if kind == "other" else [kind]
+        shares = np.array([100 * sum(count[m] for m in members) / count.total() for _, count in counts])
+        edge = {"edgecolor": "white", "linewidth": 0.6}
+        axis.barh(range(len(counts)), shares, left=left, color=shade, hatch=hatch, label=kind, height=0.66, **edge)
+        left += shares
+    labels = []
+    for group, count in counts:
+        sequences = f", {group.model.sequences:,} seq." if group.model.sequences else ""
+        labels.append(f"{group.task.label}: {group.model.label}{sequences}")
+        rows += [
+            (
+                group.task.label,
+                group.model.label,
+                group.model.sequences,
+                kind,
+                count[kind],
+                100 * count[kind] / count.total(),
+            )
+            for kind in (LEGAL, *kinds)
+        ]
+    axis.set_yticks(range(len(counts)), labels)
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_xlim(0, 100)
+    axis.set_xlabel("share of traces [%]")
+    legend_below(figure, [axis])
+    yield Chart(
+        "10-trace-validity",
+        "Validity of traces",
+        "Every answer's trace is checked as an execution of non-deterministic A*; an illegal one is counted under "
+        "its first violation.",
+        figure,
+        ("task", "model", "sequences", "kind", "traces", "percent"),
+        tuple(rows),
+    )

@@ -1,0 +1,49 @@
+"""All figures: what they are called, and who draws them.
+
+In: `Results`. Out: `Chart`s, and a line for each figure that lacks its input. Figure 1 is a table (`tables.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from matplotlib import rc_context
+
+from searchformer.report.charts import STYLE, Chart, MissingInputError
+from searchformer.report.diagnostics import sequence_lengths, trace_validity, training_curves
+from searchformer.report.lengths import bootstrap_steps, box_plots, histograms, scatter
+from searchformer.report.performance import pass_at_k, task_size, training_sequences
+from searchformer.report.results import Results
+
+FIGURES: dict[str, Callable[[Results], Iterator[Chart]]] = {
+    "2 correct answers against training sequences": training_sequences,
+    "3 performance against task size": task_size,
+    "4 search length by bootstrapping step": bootstrap_steps,
+    "5 histograms of average-on-optimal length": histograms,
+    "6 box plots of average-on-optimal length": box_plots,
+    "7 A*'s length against the model's": scatter,
+    "8 sequence lengths of data sets": sequence_lengths,
+    "9 training curves": training_curves,
+    "10 validity of traces": trace_validity,
+    "11 pass@k": pass_at_k,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Charts, and why others are missing."""
+
+    charts: tuple[Chart, ...]
+    left_out: tuple[str, ...]
+
+
+def draw_all(results: Results) -> Drawn:
+    """Every figure that the results allow."""
+    charts: list[Chart] = []
+    left_out = []
+    with rc_context(STYLE):
+        for title, draw in FIGURES.items():
+            try:
+                charts += draw(results)
+            except MissingInputError as error:
+                left_out.append(f"Figure {title} is left out: {error}")
+    return Drawn(tuple(charts), tuple(left_out))

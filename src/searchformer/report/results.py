@@ -1,0 +1,413 @@
+"""Result files of any number of runs, found and read.
+
+In: run directories. Out: `Results`: evaluations, bootstrap chains, training curves and data sets found anywhere below
+them. Only the files that the other stages write are read; scores are computed again from the verdicts.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from searchformer.dataset.store import SPLITS, Dataset
+from searchformer.errors import SearchformerError
+from searchformer.evaluate.metrics import Scores
+from searchformer.files import read_json
+
+SEARCH_AUGMENTED, SOLUTION_ONLY = "search-augmented", "solution-only"
+EVALUATION_FILES = ("metrics.json", "verdicts.parquet", "astar.parquet")
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """The kind of tasks that an evaluation or a data set is about."""
+
+    domain: str
+    settings: tuple[tuple[str, Any], ...]
+    """The domain's settings as sorted pairs."""
+    deterministic: bool
+    """Whether traces come from deterministic A*."""
+
+    @classmethod
+    def of(cls, domain: str, settings: dict[str, Any], *, deterministic: bool) -> "TaskKind":
+        """The kind named by a domain's settings."""
+        return cls(domain, tuple(sorted(settings.items())), deterministic)
+
+    @property
+    def size(self) -> str:
+        """The size in words: `10×10`, `7×7, 2 walls, 2 boxes`."""
+        rest = dict(self.settings)
+        parts = [f"{rest.pop('width')}×{rest.pop('height')}"] if {"width", "height"} <= rest.keys() else []
+        parts += [f"{value} {name}" for name, value in reversed(rest.items()) if isinstance(value, int) and value]
+        return ", ".join(parts)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """What sizes are sorted by."""
+        settings = dict(self.settings)
+        numbers = [value for value in settings.values() if isinstance(value, int)]
+        return (settings.get("width", 0) * settings.get("height", 0), *numbers)
+
+    @property
+    def label(self) -> str:
+        """The kind in words: `maze 10×10`, `maze 10×10, deterministic`."""
+        return f"{self.domain} {self.size}".strip() + (", deterministic" if self.deterministic else "")
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """What was trained, up to the random seed."""
+
+    size: str
+    """Named size, such as 15M; empty where it is not known."""
+    variant: str
+    """`search-augmented`, `solution-only`, or the evaluation's name where it is not known."""
+    sequences: int | None
+    """Number of training sequences."""
+    round: int = 0
+    """Number of bootstrapping rounds."""
+    control: bool = False
+    """Fine-tuned as the bootstrapped model was, but on the original traces."""
+    rule: str = ""
+    """The bootstrap's selection rule, where it was named."""
+
+    @property
+    def searches(self) -> bool:
+        """Whether its answers hold traces."""
+        return self.variant != SOLUTION_ONLY
+
+    @property
+    def family(self) -> str:
+        """What it is called in the paper, without the step."""
+        if self.control:
+            return "control"
+        return "Searchformer" if self.round else self.variant
+
+    @property
+    def name(self) -> str:
+        """What it is called in the paper: `solution-only`, `Searchformer, step 2`."""
+        step = f", step {self.round}" if self.round else ""
+        return f"{self.family}{step}" + (f" ({self.rule})" if self.rule and self.round else "")
+
+    @property
+    def label(self) -> str:
+        """Name and size."""
+        return f"{self.size} {self.name}".strip()
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One judged and scored directory of rollouts."""
+
+    directory: Path
+    name: str
+    """Where it was found, from the run directory on."""
+    stored: dict[str, Any]
+    """metrics.json."""
+    task: TaskKind
+    model: ModelKind
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The rollout's configuration."""
+        return self.stored["run"]
+
+    @property
+    def trained(self) -> dict[str, Any]:
+        """What the model says of its training; empty for models from elsewhere."""
+        return self.run.get("model", {}).get("trained") or {}
+
+    @property
+    def seed(self) -> int:
+        """The training seed, 0 where it is not known."""
+        return self.trained.get("seed") or 0
+
+    @property
+    def samples(self) -> int:
+        """Answers per task."""
+        return self.stored["samples"]
+
+    @property
+    def sampling(self) -> tuple[Any, ...]:
+        """How answers were drawn: evaluations that differ in it are not repeats of each other."""
+        names = ("split", "tasks", "samples", "temperature", "top_k", "top_p", "max_tokens")
+        return tuple(self.run.get(name) for name in names)
+
+    def metric(self, name: str) -> dict[str, float | None] | None:
+        """A metric of metrics.json (value, low, high, standard_error); None where it is undefined."""
+        found = self.stored["metrics"].get(name)
+        return found if found and found.get("value") is not None else None
+
+    @cached_property
+    def verdicts(self) -> pa.Table:
+        """verdicts.parquet."""
+        return read_table(self.directory / "verdicts.parquet")
+
+    @cached_property
+    def scores(self) -> Scores:
+        """All verdicts as arrays; raises if tasks or answers are missing."""
+        astar = read_table(self.directory / "astar.parquet")
+        task_ids = astar.column("task_id").to_pylist()
+        if len(task_ids) != self.stored["tasks"]:
+            raise SearchformerError(
+                f"{self.directory}: metrics.json speaks of {self.stored['tasks']} tasks, astar.parquet holds "
+                f"{len(task_ids)}; run `searchformer evaluate` again"
+            )
+        try:
+            return Scores.from_tables(self.verdicts, astar, task_ids=task_ids, samples=self.samples)
+        except SearchformerError as error:
+            raise SearchformerError(f"{self.directory}: {error}") from error
+
+    @cached_property
+    def violations(self) -> Counter[str]:
+        """How many judged traces are `legal`, and how many break the rules, by the first violation's kind."""
+        legal = self.verdicts.column("trace_legal").to_pylist()
+        kinds = self.verdicts.column("violation").to_pylist()
+        judged = [(fine, kind) for fine, kind in zip(legal, kinds, strict=True) if fine is not None]
+        return Counter("legal" if fine else (kind or "unnamed").split(":")[0] for fine, kind in judged)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The evaluations of one bootstrap: the model it started from, each round's, and the controls."""
+
+    name: str
+    evaluations: tuple[Evaluation, ...]
+    """Sorted by round, controls last."""
+
+    @property
+    def start(self) -> Evaluation:
+        """The evaluation that others are compared with."""
+        return self.evaluations[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A training run's metrics.jsonl."""
+
+    name: str
+    rows: tuple[dict[str, Any], ...]
+
+    def points(self, kind: str, column: str, **where: Any) -> np.ndarray:
+        """(step, value) of the rows of this kind that have the column, float [rows, 2]."""
+        chosen = [row for row in self.rows if row.get("kind") == kind and row.get(column) is not None]
+        chosen = [row for row in chosen if all(row.get(name) == value for name, value in where.items())]
+        return np.array([(row["step"], row[column]) for row in chosen], dtype=float).reshape(-1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class DataLengths:
+    """Sequence lengths of a data set."""
+
+    name: str
+    task: TaskKind
+    lengths: dict[str, dict[str, np.ndarray]]
+    """Split to part (prompt, trace, plan) to tokens per task, int [rows]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All that was found."""
+
+    evaluations: tuple[Evaluation, ...] = ()
+    chains: tuple[Chain, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    datasets: tuple[DataLengths, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
+    groups: tuple["Group", ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(grouped(self.evaluations)))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Evaluations that differ in the training seed only."""
+
+    task: TaskKind
+    model: ModelKind
+    samples: int
+    evaluations: tuple[Evaluation, ...]
+    """Sorted by seed."""
+
+
+def grouped(evaluations: Iterable[Evaluation]) -> Iterator[Group]:
+    """Evaluations as groups of repeats, in the order of tables: task, size, variant, sequences, round."""
+    groups: dict[Any, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        groups.setdefault((evaluation.task, evaluation.model, evaluation.sampling), []).append(evaluation)
+    for members in sorted(groups.values(), key=lambda members: table_order(members[0])):
+        first = members[0]
+        yield Group(
+            first.task, first.model, first.samples, tuple(sorted(members, key=lambda one: (one.seed, one.name)))
+        )
+
+
+def size_order(size: str) -> tuple[float, str]:
+    """Sorts 15M before 175M."""
+    try:
+        return float(size.rstrip("MKBmkb")) * {"K": 1e-3, "B": 1e3}.get(size[-1:].upper(), 1.0), size
+    except ValueError:
+        return 0.0, size
+
+
+def table_order(evaluation: Evaluation) -> tuple[Any, ...]:
+    """The order in which evaluations are listed: as in the paper's table, small and plain first."""
+    task, model = evaluation.task, evaluation.model
+    kind = (task.domain, not task.deterministic, task.cells, str(task.settings))
+    shape = (size_order(model.size), model.searches, model.variant, model.sequences or 0)
+    return (*kind, *shape, model.control, model.rule, model.round, str(evaluation.sampling))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def read_table(path: Path) -> pa.Table:
+    """A Parquet file, or an error that names it."""
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SearchformerError(f"{path} cannot be read: {error}") from error
+
+
+def load_results(runs: Sequence[Path]) -> Results:
+    """Everything below the run directories; raises if one does not exist or all are empty of results."""
+    evaluations: dict[Path, Evaluation] = {}
+    curves, datasets, bootstraps, notes = [], [], {}, []
+    for directory, name, files in _walk(runs):
+        if "metrics.json" in files:
+            if missing := [file for file in EVALUATION_FILES if file not in files]:
+                notes.append(f"{name}: metrics.json without {', '.join(missing)}, left out")
+            else:
+                evaluations[directory.resolve()] = load_evaluation(directory, name)
+        if "metrics.jsonl" in files:
+            curves.append(load_curve(directory / "metrics.jsonl", name))
+        if "manifest.json" in files and "shards" in (
+            manifest := read_json(directory / "manifest.json", what="manifest")
+        ):
+            datasets.append(load_lengths(directory, name, deterministic=bool(manifest["config"].get("deterministic"))))
+        if "bootstrap.json" in files:
+            bootstraps[directory] = name
+    listed = [load_chain(directory, name, evaluations) for directory, name in bootstraps.items()]
+    chains = [chain for chain in listed if chain.evaluations] or inferred_chains(evaluations.values())
+    kept, repeated = without_repeats(evaluations.values())
+    results = Results(kept, tuple(chains), tuple(curves), tuple(datasets), (*notes, *repeated))
+    if not (results.evaluations or results.curves or results.datasets):
+        raise SearchformerError(f"no results below {', '.join(map(str, runs))}: run train, rollout and evaluate first")
+    return results
+
+
+def _walk(runs: Sequence[Path]) -> Iterator[tuple[Path, str, set[str]]]:
+    """Every directory below the runs once, in order, with the name it has in reports and its files."""
+    seen: set[Path] = set()
+    for run in runs:
+        if not run.is_dir():
+            raise SearchformerError(f"{run} is not a directory; give the run directories to report on")
+        for folder, children, files in os.walk(run):
+            children[:] = sorted(child for child in children if not child.startswith("."))
+            directory = Path(folder)
+            if (resolved := directory.resolve()) in seen:
+                continue
+            seen.add(resolved)
+            yield directory, str(run.resolve().name / directory.relative_to(run)), set(files)
+
+
+def load_evaluation(directory: Path, name: str) -> Evaluation:
+    """The evaluation in a rollout directory."""
+    path = directory / "metrics.json"
+    stored = read_json(path, what="evaluation")
+    try:
+        run = stored["run"]
+        task = TaskKind.of(run["domain"], run["settings"], deterministic=bool(run["deterministic"]))
+        stored["tasks"], stored["samples"], stored["metrics"]
+    except (KeyError, TypeError) as error:
+        raise SearchformerError(
+            f"{path} is not an evaluation: it lacks {error}; run `searchformer evaluate`"
+        ) from error
+    trained = run.get("model", {}).get("trained") or {}
+    model = ModelKind(
+        size=trained.get("size") or "",
+        variant=trained.get("variant") or name,
+        sequences=trained.get("sequences"),
+        round=trained.get("bootstrap_round") or 0,
+        control=bool(trained.get("control")),
+    )
+    return Evaluation(directory, name, stored, task, model)
+
+
+def load_chain(directory: Path, name: str, evaluations: dict[Path, Evaluation]) -> Chain:
+    """The evaluations that a bootstrap.json lists, which also says which round each belongs to.
+
+    `evaluations` gets the same knowledge, so that tables and figures agree.
+    """
+    stored = read_json(directory / "bootstrap.json", what="bootstrap run")
+    found = []
+    for entry in stored.get("rounds", []):
+        place = (directory / str(entry.get("evaluation"))).resolve()
+        if place not in evaluations:
+            continue
+        control = bool(entry.get("control"))
+        rule = str(stored.get("rule") or "") if entry["round"] and not control else ""
+        model = replace(evaluations[place].model, round=entry["round"], control=control, rule=rule)
+        evaluations[place] = replace(evaluations[place], model=model)
+        found.append(evaluations[place])
+    return Chain(name, tuple(sorted(found, key=lambda one: (one.model.control, one.model.round))))
+
+
+def inferred_chains(evaluations: Iterable[Evaluation]) -> list[Chain]:
+    """Chains by what models say of their training, for results that came without a bootstrap.json."""
+    chains: dict[Any, list[Evaluation]] = {}
+    for one in evaluations:
+        start = replace(one.model, round=0, control=False)
+        chains.setdefault((one.task, start, one.sampling, one.seed), []).append(one)
+    rounds = [sorted(chain, key=lambda one: (one.model.control, one.model.round)) for chain in chains.values()]
+    return [Chain(chain[0].name, tuple(chain)) for chain in rounds if any(one.model.round for one in chain)]
+
+
+def without_repeats(evaluations: Iterable[Evaluation]) -> tuple[tuple[Evaluation, ...], list[str]]:
+    """Each model's evaluation once, and notes on those left out: answers of one model are not repeats of training."""
+    kept: dict[Any, Evaluation] = {}
+    notes = []
+    for one in evaluations:
+        digest = one.run.get("model", {}).get("digest") or one.name
+        first = kept.setdefault((one.task, one.model, one.sampling, digest), one)
+        if first is not one:
+            notes.append(f"{one.name}: the same model as {first.name}, counted once in tables and means")
+    return tuple(kept.values()), notes
+
+
+def load_curve(path: Path, name: str) -> Curve:
+    """The rows of a metrics.jsonl; a last line cut short by a kill is not yet a row."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line:
+                rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number < len(lines):
+                raise SearchformerError(f"{path}, line {number} is not JSON: {error}") from error
+    return Curve(name, tuple(rows))
+
+
+def load_lengths(directory: Path, name: str, *, deterministic: bool) -> DataLengths:
+    """The length columns of a data set; nothing else of it is read."""
+    dataset = Dataset(directory)
+    columns = ["prompt_length", "trace_length", "plan_length"]
+    lengths: dict[str, dict[str, np.ndarray]] = {}
+    for split in SPLITS:
+        batches = list(dataset.batches(split, columns))
+        if batches:
+            table = pa.Table.from_batches(batches)
+            lengths[split] = {column.removesuffix("_length"): table.column(column).to_numpy() for column in columns}
+    task = TaskKind.of(dataset.manifest.domain, dataset.manifest.settings, deterministic=deterministic)
+    return DataLengths(name, task, lengths)
