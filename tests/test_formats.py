@@ -21,7 +21,7 @@ from searchformer.domains.formats import (
     write_xsb,
 )
 from searchformer.domains.formats.levels import MAX_CELLS, MAX_SIDE
-from searchformer.domains.formats.source import MAX_FILE, MAX_LINE
+from searchformer.domains.formats.source import MAX_FILE, MAX_LINE, MAX_LINES
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = ("#####", "#@$.#", "#####")
@@ -124,6 +124,11 @@ def test_one_level_is_read_the_same_from_every_spelling(save, text):
     assert [level.rows for level in read(save("level.txt", text))] == [SMALL]
 
 
+def test_letters_and_groups_of_the_sok_format_are_read():
+    assert levels_from_text("Bob\n--3#|3#-#|#pb.#|5#")[0] == Level("Bob", ("  ###", "### #", "#@$.#", "#####"), 2)
+    assert levels_from_text("14#\n2(3(#-)#)\n#PbB9-#\n14#")[0].rows[1:3] == ("# # # ## # # #", "#+$*         #")
+
+
 def test_hyphen_underscore_and_space_are_floor():
     assert levels_from_text("--####\n###__#\n#@$ .#\n2#2-2#\n_4#")[0].rows == (
         "  ####",
@@ -205,7 +210,10 @@ def test_slc_may_name_a_document_type_that_is_never_loaded(save):
         ("#|" * 1001, (1, 2001), f"a level has at most {MAX_SIDE} rows; this one has more"),
         ("#|" * 999 + "\n#\n#\n#", (3, 1), f"a level has at most {MAX_SIDE} rows; this one has more"),
         ("#\n" * 1001, (1001, 1), f"a level has at most {MAX_SIDE} rows; this one has more"),
-        ("5#|2-|#@3|5#", (1, 9), "a run length without a cell"),
+        ("5#|#2(@$.#|5#", (1, 5), "a group that is not closed in its row"),
+        ("5#|#@$).#|5#", (1, 7), "unknown character ')'"),
+        ("#" + "9(" * 4 + "#" + ")" * 4 + "\n#@$.#", (1, 2), f"a row has at most {MAX_SIDE} cells; this one has more"),
+        ("9(" * 20000 + ")" * 20000 + "#\n#@$.#", (2, 2), "open border: the worker can leave the level here"),
         ("####\n#@\0$.#\n####", (2, 3), "null byte: not a text file in UTF-8"),
         ("; " + "x" * MAX_LINE, (1, MAX_LINE + 1), f"a line has at most {MAX_LINE} characters; this one has more"),
     ],
@@ -243,8 +251,10 @@ def test_a_line_of_100_megabytes_is_refused_in_little_memory(tmp_path):
 
 
 def test_a_file_of_endless_lines_is_refused(save):
-    path = save("long.xsb", b"; comment comment comment comment comment comment comment\n" * (MAX_FILE // 50))
-    assert refusal(read, path)[2] == f"a file has at most {MAX_FILE} characters; this one has more"
+    reason = f"a file has at most {MAX_FILE} bytes and {MAX_LINES} lines; this one has more"
+    assert refusal(read, save("long.xsb", b"; comment\n" * (MAX_FILE // 10 + 1))) == (1, 1, reason)
+    assert refusal(levels_from_text, "x" * 1023 + "\n" + ("x" * 1023 + "\n") * (MAX_FILE >> 10)) == (8193, 1, reason)
+    assert refusal(read_map, save("long.map", MAP.encode() + b"\n" * MAX_LINES)) == (MAX_LINES + 1, 1, reason)
 
 
 def test_run_lengths_cannot_expand_without_bound(save):
@@ -277,6 +287,7 @@ EXTERNAL = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n'
             "entity 'a' is refused: only XML's own are read",
         ),
         (slc(("1", ())), (4, 1), "a level without rows"),
+        ("<a>" * 20, (1, 49), "more than 16 elements within each other"),
         (slc(("1", ("", " "))), (6, 1), "a level without rows"),
         (slc(("1", ("#<b/>#",))), (4, 5), "<b> inside of a row"),
         (slc(("1", ("#</L><Level/><L>#",))), (4, 9), "<Level> inside of a level"),

@@ -15,9 +15,10 @@ MAX_SIDE = 1000
 """Rows and columns of a level."""
 MAX_CELLS = 1 << 24
 """Cells of all levels in a file: bounds what run lengths can expand to."""
-FLOORS = str.maketrans("-_", "  ")
-PLAIN_ROW = re.compile(r"[#@+$*. _-]*")
-RUN = re.compile(r"([0-9]*)([#@+$*. _-])")
+CELLS = str.maketrans("-_pPbBo", "  @+$*.")
+"""Other spellings of cells: both floors for mail, the letters from `.sok`."""
+PLAIN_ROW = re.compile(r"[#@+$*. _pPbBo-]*")
+RUN = re.compile(r"([0-9]*)([#@+$*. _pPbBo(-])")
 TITLE_LENGTH = 200
 """Characters of a title; the rest is cut."""
 
@@ -58,7 +59,7 @@ def expand(text: str, *, path: str, line: int, columns: Sequence[int] | None = N
     if PLAIN_ROW.fullmatch(text):
         if len(text) > MAX_SIDE:
             raise FormatError(path, line, columns[MAX_SIDE], f"a row has at most {MAX_SIDE} cells; this one has more")
-        return [Row(line, text.translate(FLOORS), columns)]
+        return [Row(line, text.translate(CELLS), columns)]
     rows, start = list[Row](), 0
     for part in text.removesuffix("|").split("|"):
         if len(rows) == MAX_SIDE:
@@ -69,21 +70,41 @@ def expand(text: str, *, path: str, line: int, columns: Sequence[int] | None = N
 
 
 def _expand_row(text: str, *, path: str, line: int, columns: Sequence[int]) -> Row:
+    """One run-length coded row: `3#` repeats a cell, `3(#-)` a group, which may hold groups."""
     cells, places, at = "", list[int](), 0
+    groups: list[tuple[str, list[int], int, int]] = []
     while at < len(text):
         run = RUN.match(text, at)
-        if not run:
+        if run and run[2] == "(":
+            groups.append((cells, places, _run_length(run[1]), at))
+            cells, places = "", []
+        elif run:
+            length = _run_length(run[1])
+            _check_run(length, room=MAX_SIDE - len(cells), path=path, line=line, column=columns[at])
+            cells, places = cells + run[2] * length, places + [columns[at]] * length
+        elif text[at] == ")" and groups:
+            before, places_before, length, opened = groups.pop()
+            room = (MAX_SIDE - len(before)) // max(len(cells), 1)
+            _check_run(length, room=room, path=path, line=line, column=columns[opened])
+            cells, places = before + cells * length, places_before + places * length
+        else:
             reason = "a run length without a cell" if text[at] in "0123456789" else describe(text[at])
             raise FormatError(path, line, columns[at], reason)
-        digits, cell = run.groups()
-        length = int(digits or 1) if len(digits) <= len(str(MAX_SIDE)) else MAX_SIDE + 1
-        if not 1 <= length <= MAX_SIDE - len(cells):
-            reason = f"a row has at most {MAX_SIDE} cells; this one has more" if length else "a run of no cells"
-            raise FormatError(path, line, columns[at], reason)
-        cells += cell * length
-        places += [columns[at]] * length
-        at = run.end()
-    return Row(line, cells.translate(FLOORS), [*places, columns[at]])
+        at = run.end() if run else at + 1
+    if groups:
+        raise FormatError(path, line, columns[groups[-1][3]], "a group that is not closed in its row")
+    return Row(line, cells.translate(CELLS), [*places, columns[at]])
+
+
+def _run_length(digits: str) -> int:
+    """The number, or one too large for any row, without computing numbers of any size."""
+    return int(digits or 1) if len(digits) <= len(str(MAX_SIDE)) else MAX_SIDE + 1
+
+
+def _check_run(length: int, *, room: int, path: str, line: int, column: int) -> None:
+    if not 1 <= length <= room:
+        reason = f"a row has at most {MAX_SIDE} cells; this one has more" if length else "a run of no cells"
+        raise FormatError(path, line, column, reason)
 
 
 class Collection:

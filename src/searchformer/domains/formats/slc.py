@@ -11,6 +11,8 @@ from searchformer.domains.formats.levels import MAX_SIDE, Collection, Level, Row
 from searchformer.domains.formats.source import MAX_FILE, MAX_LINE, FormatError, open_bytes
 
 CHUNK = 1 << 16
+MAX_DEPTH = 16
+"""Elements within elements; the format itself needs four."""
 
 
 def read_slc(path: Path | str) -> list[Level]:
@@ -37,6 +39,7 @@ class Reader:
         self.path = path
         self.collection = Collection(path)
         self.title = ""
+        self.depth = 0
         self.rows: list[Row] | None = None
         self.text: str | None = None
         self.line, self.columns = 1, list[int]()
@@ -70,6 +73,9 @@ class Reader:
         raise self.error(f"entity {name!r} is refused: only XML's own are read")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"more than {MAX_DEPTH} elements within each other")
         if self.text is not None:
             raise self.error(f"<{name}> inside of a row")
         if name == "Level" and self.rows is not None:
@@ -92,6 +98,7 @@ class Reader:
             raise FormatError(self.path, self.line, self.columns[MAX_LINE], reason)
 
     def _end(self, name: str) -> None:
+        self.depth -= 1
         if name == "L" and self.text is not None and self.rows is not None:
             self._end_row(self.text.rstrip(), self.rows)
             self.text = None

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import count
@@ -10,8 +11,10 @@ from typing import BinaryIO, TextIO
 
 from searchformer.errors import SearchformerError
 
-MAX_FILE = 16 << 20
+MAX_FILE = 8 << 20
 """Bytes of a file; the largest published collections and maps have a few million."""
+MAX_LINES = 1 << 20
+"""Lines of a file."""
 MAX_LINE = 1 << 16
 """Characters of a line."""
 BAD_BYTE = re.compile("[\udc80-\udcff]")
@@ -49,21 +52,25 @@ def open_bytes(path: Path | str) -> Iterator[BinaryIO]:
 def open_lines(path: Path | str) -> Iterator[Lines]:
     """The file's lines as text, a byte order mark dropped; bytes that are not UTF-8 show as BAD_BYTE."""
     with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape") as stream:
-        yield numbered(stream, path=str(path))
+        yield numbered(stream, path=str(path), size=os.fstat(file.fileno()).st_size)
 
 
-def numbered(stream: TextIO, *, path: str) -> Lines:
-    """The stream's lines, refused where one or all of them are too long; never more than a line in memory."""
-    total = 0
+def numbered(stream: TextIO, *, path: str, size: int = 0) -> Lines:
+    """The stream's lines, refused where one or all of them are too long; never more than a line in memory.
+
+    `size` is the file's, so that one that is too large is refused at its first line; 0 where it is not known.
+    """
+    total = size
     for line in count(1):
         text = stream.readline(MAX_LINE + 2)
         if not text:
             return
-        total += len(text)
+        total += 0 if size else len(text)
         if len(text.rstrip("\n")) > MAX_LINE:
             raise FormatError(path, line, MAX_LINE + 1, f"a line has at most {MAX_LINE} characters; this one has more")
-        if total > MAX_FILE:
-            raise FormatError(path, line, 1, f"a file has at most {MAX_FILE} characters; this one has more")
+        if total > MAX_FILE or line > MAX_LINES:
+            limits = f"{MAX_FILE} bytes and {MAX_LINES} lines"
+            raise FormatError(path, line, 1, f"a file has at most {limits}; this one has more")
         if "\0" in text:
             raise FormatError(path, line, text.index("\0") + 1, "null byte: not a text file in UTF-8")
         yield line, text.rstrip("\n")

@@ -14,7 +14,7 @@ from searchformer.domains.formats.levels import MAX_SIDE, Collection, Level, Row
 from searchformer.domains.formats.source import BAD_BYTE, FormatError, Lines, describe, numbered, open_lines
 from searchformer.files import write_text
 
-CODED_ROW = re.compile(r"(?:[0-9]*[#@+$*. _|-])+")
+CODED_ROW = re.compile(r"(?:[0-9]*[#@+$*. _pPbBo|(-]|\))+")
 COMMENT = re.compile(r"(?:;|::)[;:\s]*")
 KEY = re.compile(
     r";?\s*(title|author|comments?(?:-end)?|collection|set|copyright|e-?mail|web ?site|homepage|url|date[\w ]*|id)\s*:",
@@ -124,7 +124,7 @@ class Parser:
         lines, self.run = self.run, []
         if not lines:
             return
-        if len(lines) == 1 and not set(lines[0][1]) & set("@+|"):
+        if len(lines) == 1 and not set(lines[0][1]) & set("@+pP|"):
             self.gap.add(lines[0][1].strip())
             return
         rows = self._expand(lines)
@@ -190,7 +190,7 @@ def _is_row(text: str, *, inside: bool) -> bool:
         return True
     if not bare.strip("-_| "):
         return inside
-    return not re.search(r"[0-9]", bare)  # "1." is a title, not a dock
+    return not re.search(r"[0-9A-Za-z()]", bare)  # without a wall, "1." and "Bob" are titles
 
 
 def _as_windows_1252(byte: re.Match[str]) -> str:
