@@ -1,0 +1,59 @@
+"""The seam between scheduling and arithmetic: what an engine asks of a device.
+
+A backend holds weights and a cache of blocks, and nothing else: which sequence is where, how far it got and what comes
+next is the engine's knowledge, handed over in `Rows`. Two backends exist: `cpu.py` (compiled kernels) and `device.py`
+(PyTorch operations on any device).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from searchformer.rollout.requests import Sampling
+
+BLOCK = 64
+"""Positions of one cache block."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The sequences of one batch, R rows; those of the same prompt stand together."""
+
+    token: np.ndarray
+    """int32 [R]: the last token, the decoder's next input."""
+    position: np.ndarray
+    """int32 [R]: its position, bos being 0; also the index of the token that will be drawn."""
+    table: np.ndarray
+    """int32 [R, T]: cache blocks of the sequence, in order; they reach at least `steps` positions further."""
+    prompt_table: np.ndarray
+    """int32 [R, P]: cache blocks with the prompt's keys and values."""
+    prompt_length: np.ndarray
+    """int32 [R]: positions of the prompt, bos and eos included."""
+    key: np.ndarray
+    """uint64 [R]: see `noise_key`."""
+    state: np.ndarray
+    """int32 [R]: the automaton's state."""
+    forced: np.ndarray
+    """int32 [R, steps]: tokens to take instead of drawing, -1 for none."""
+
+
+class Backend(Protocol):
+    """Weights and cache on one device."""
+
+    block_bytes: int
+    """Memory of one cache block."""
+    steps: int
+    """Tokens to draw between two looks at the result: 1 where looking is free, more where it stalls the device."""
+
+    def reserve(self, blocks: int, *, positions: int) -> None:
+        """Prepare for block numbers below `blocks` and responses of up to `positions` positions."""
+
+    def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
+        """Encode a prompt (ids incl. bos and eos) and keep every layer's cross-attention keys and values in `blocks`."""
+
+    def decode(self, rows: Rows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Draw `steps` tokens for each row. Returns tokens int32 and log-probabilities float32, both [R, steps].
+
+        `next_state` is the automaton's table, with no rows when everything is allowed.
+        """

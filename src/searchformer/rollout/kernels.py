@@ -1,0 +1,459 @@
+"""Compiled kernels of the CPU sampler: everything of a decode step that is not a matrix product.
+
+In and out: arrays that the caller owns. Activations are float32, or bfloat16 kept as uint16 (NumPy and numba know no
+bfloat16). The cache is float32; or bfloat16, two to a 32-bit word, so that a shift and a mask widen sixteen at a time;
+or int8 with one scale per position and head. Arithmetic is float32.
+
+Shape suffixes: R rows of the batch, D model width, F feed-forward width, H heads, E head width, P rotary pairs (E / 2),
+L layers, N cache blocks, B positions of a block, T blocks of a row's table, V vocabulary, S automaton states.
+A cache array's last axis is half or all of what its suffix says, see `CacheFormat`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic, overload
+
+BLOCK = 64
+"""Positions of one cache block."""
+
+# Sums may be reordered and products fused, which lets loops vectorise; infinities and NaN keep their meaning.
+_compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
+
+_WORD = ir.IntType(32)
+
+
+def _bits(value: int) -> ir.Constant:
+    return ir.Constant(_WORD, value)
+
+
+@intrinsic
+def widen(typing: Any, value: Any) -> Any:
+    """An activation as float32: bfloat16 bits move into the upper half, float32 stays as it is."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if signature.args[0] == types.float32:
+            return arguments[0]
+        return builder.bitcast(builder.shl(builder.zext(arguments[0], _WORD), _bits(16)), ir.FloatType())
+
+    return types.float32(value), generate
+
+
+@intrinsic
+def _rounded_bits(typing: Any, value: Any) -> Any:
+    """The 16 bits of the bfloat16 nearest to a float32, ties to even."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], _WORD)
+        odd = builder.and_(builder.lshr(bits, _bits(16)), _bits(1))
+        rounded = builder.add(bits, builder.add(odd, _bits(0x7FFF)))
+        return builder.trunc(builder.lshr(rounded, _bits(16)), ir.IntType(16))
+
+    return types.uint16(types.float32), generate
+
+
+@intrinsic
+def _low(typing: Any, word: Any) -> Any:
+    """The bfloat16 in the lower half of a word, as float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(builder.shl(arguments[0], _bits(16)), ir.FloatType())
+
+    return types.float32(types.uint32), generate
+
+
+@intrinsic
+def _high(typing: Any, word: Any) -> Any:
+    """The bfloat16 in the upper half of a word, as float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(builder.and_(arguments[0], _bits(0xFFFF0000)), ir.FloatType())
+
+    return types.float32(types.uint32), generate
+
+
+@intrinsic
+def _float_of_bits(typing: Any, bits: Any) -> Any:
+    """The float32 with these 32 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+def _put(target: Any, row: int, column: int, value: float) -> None:
+    """target[row, column] = value, rounded to the array's kind of number; only called from compiled code."""
+
+
+@overload(_put, inline="always")
+def _put_for(target: Any, row: Any, column: Any, value: Any) -> Callable[..., None]:
+    if target.dtype == types.uint16:
+
+        def put(target: Any, row: Any, column: Any, value: Any) -> None:
+            target[row, column] = _rounded_bits(value)
+    else:
+
+        def put(target: Any, row: Any, column: Any, value: Any) -> None:
+            target[row, column] = value
+
+    return put
+
+
+def _pair(matrix: Any, row: int, column: int, half: int) -> Any:
+    """The numbers in `column` and `half + column` of a cache block's row; only called from compiled code."""
+
+
+@overload(_pair, inline="always")
+def _pair_for(matrix: Any, row: Any, column: Any, half: Any) -> Callable[..., Any]:
+    if matrix.dtype == types.uint32:
+
+        def pair(matrix: Any, row: Any, column: Any, half: Any) -> Any:
+            word = matrix[row, column]
+            return _low(word), _high(word)
+    else:
+
+        def pair(matrix: Any, row: Any, column: Any, half: Any) -> Any:
+            return np.float32(matrix[row, column]), np.float32(matrix[row, half + column])
+
+    return pair
+
+
+def _keep(matrix: Any, row: int, column: int, half: int, value: float) -> None:
+    """Write one number, already scaled, into a cache block; only called from compiled code."""
+
+
+@overload(_keep, inline="always")
+def _keep_for(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> Callable[..., None]:
+    if matrix.dtype == types.uint32:
+
+        def keep(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> None:
+            bits = np.uint32(_rounded_bits(value))
+            if column < half:
+                matrix[row, column] = (matrix[row, column] & np.uint32(0xFFFF0000)) | bits
+            else:
+                matrix[row, column - half] = (matrix[row, column - half] & np.uint32(0xFFFF)) | (bits << np.uint32(16))
+    elif matrix.dtype == types.int8:
+
+        def keep(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> None:
+            matrix[row, column] = np.int8(np.rint(value))
+    else:
+
+        def keep(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> None:
+            matrix[row, column] = value
+
+    return keep
+
+
+_LOG2_E = np.float32(np.log2(np.e))
+_LOWEST, _HIGHEST = np.float32(-87.0), np.float32(88.0)
+_ZERO, _HALF, _ONE, _LARGEST_BYTE = np.float32(0.0), np.float32(0.5), np.float32(1.0), np.float32(127.0)
+_EXPONENT_BIAS, _MANTISSA_BITS = np.int32(127), np.int32(23)
+# 2**f on [-0.5, 0.5]: ln(2)**k / k!
+_C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(np.log(2) ** k / np.prod(np.arange(1.0, k + 1))) for k in range(1, 7))
+
+
+@njit(inline="always")
+def _exp(x: float) -> float:
+    """e**x in float32 to about 1e-7, in operations that vectorise; clamped instead of overflowing."""
+    power = min(max(x, _LOWEST), _HIGHEST) * _LOG2_E
+    whole = np.floor(power + _HALF)
+    f = power - whole
+    two_to_f = _ONE + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * (_C5 + f * _C6)))))
+    return two_to_f * _float_of_bits(np.int32((np.int32(whole) + _EXPONENT_BIAS) << _MANTISSA_BITS))
+
+
+@_compiled
+def embed(token_R: np.ndarray, embedding_VD: np.ndarray, x_RD: np.ndarray) -> None:
+    """The residual stream starts as the embedding of each row's last token."""
+    for row in range(token_R.shape[0]):
+        x_RD[row] = embedding_VD[token_R[row]]
+
+
+@_compiled
+def add_and_norm(x_RD: np.ndarray, change_RD: np.ndarray, weight_D: np.ndarray, eps: float, out_RD: np.ndarray) -> None:
+    """x += change, and out = RMSNorm(x). An empty `change` changes nothing."""
+    width = x_RD.shape[1]
+    for row in range(x_RD.shape[0]):
+        if change_RD.shape[0] > 0:
+            for d in range(width):
+                x_RD[row, d] += widen(change_RD[row, d])
+        squares = _ZERO
+        for d in range(width):
+            squares += x_RD[row, d] * x_RD[row, d]
+        scale = np.float32(1.0 / np.sqrt(squares / width + eps))
+        for d in range(width):
+            _put(out_RD, row, d, x_RD[row, d] * scale * weight_D[d])
+
+
+@_compiled
+def gate(hidden_R2F: np.ndarray, out_RF: np.ndarray) -> None:
+    """out = silu(first half) * second half."""
+    width = out_RF.shape[1]
+    for row in range(out_RF.shape[0]):
+        for f in range(width):
+            value = widen(hidden_R2F[row, f])
+            _put(out_RF, row, f, value / (_ONE + _exp(-value)) * widen(hidden_R2F[row, width + f]))
+
+
+@njit(inline="always")
+def _scale_of(vector: np.ndarray) -> float:
+    """What int8 steps stand for, so that the vector's largest number becomes 127."""
+    largest = np.float32(1e-30)
+    for e in range(vector.shape[0]):
+        largest = max(largest, abs(vector[e]))
+    return largest / _LARGEST_BYTE
+
+
+@_compiled
+def _store(
+    key_E: np.ndarray, value_E: np.ndarray, keys_EB: np.ndarray, values_BE: np.ndarray, scale_2B: np.ndarray, at: int
+) -> None:
+    """Write one position of one head into its block: keys as a column, values as a row."""
+    key_step = value_step = _ONE
+    if scale_2B.shape[1] > 0:
+        key_step, value_step = _scale_of(key_E), _scale_of(value_E)
+        scale_2B[0, at], scale_2B[1, at] = key_step, value_step
+    for e in range(key_E.shape[0]):
+        _keep(keys_EB, e, at, BLOCK // 2, key_E[e] / key_step)
+        _keep(values_BE, at, e, key_E.shape[0] // 2, value_E[e] / value_step)
+
+
+@_compiled
+def rotate_and_store(
+    mixed_R3D: np.ndarray,
+    cosines: np.ndarray,
+    sines: np.ndarray,
+    position_R: np.ndarray,
+    keys_NLHEB: np.ndarray,
+    values_NLHBE: np.ndarray,
+    scales_NLH2B: np.ndarray,
+    layer: int,
+    table_RT: np.ndarray,
+    query_RD: np.ndarray,
+) -> None:
+    """Turn queries and keys to their position (RoPE); queries go to `query_RD`, keys and values into the cache."""
+    heads, width = keys_NLHEB.shape[2], keys_NLHEB.shape[3]
+    dim = heads * width
+    key, value = np.empty(width, np.float32), np.empty(width, np.float32)
+    for row in range(position_R.shape[0]):
+        position = position_R[row]
+        block, at = table_RT[row, position // BLOCK], position % BLOCK
+        for head in range(heads):
+            for pair in range(width // 2):
+                cosine, sine = cosines[position, pair], sines[position, pair]
+                here = head * width + 2 * pair
+                even, odd = widen(mixed_R3D[row, here]), widen(mixed_R3D[row, here + 1])
+                query_RD[row, here], query_RD[row, here + 1] = even * cosine - odd * sine, even * sine + odd * cosine
+                even, odd = widen(mixed_R3D[row, dim + here]), widen(mixed_R3D[row, dim + here + 1])
+                key[2 * pair], key[2 * pair + 1] = even * cosine - odd * sine, even * sine + odd * cosine
+            for e in range(width):
+                value[e] = widen(mixed_R3D[row, 2 * dim + head * width + e])
+            _store(
+                key,
+                value,
+                keys_NLHEB[block, layer, head],
+                values_NLHBE[block, layer, head],
+                scales_NLH2B[block, layer, head],
+                at,
+            )
+
+
+@_compiled
+def store_prompt(
+    keys_SD: np.ndarray,
+    values_SD: np.ndarray,
+    keys_NLHEB: np.ndarray,
+    values_NLHBE: np.ndarray,
+    scales_NLH2B: np.ndarray,
+    layer: int,
+    table_T: np.ndarray,
+) -> None:
+    """Write one layer's cross-attention keys and values (float32, S prompt positions) into the prompt's blocks."""
+    heads, width = keys_NLHEB.shape[2], keys_NLHEB.shape[3]
+    for position in range(keys_SD.shape[0]):
+        block, at = table_T[position // BLOCK], position % BLOCK
+        for head in range(heads):
+            _store(
+                keys_SD[position, head * width : (head + 1) * width],
+                values_SD[position, head * width : (head + 1) * width],
+                keys_NLHEB[block, layer, head],
+                values_NLHBE[block, layer, head],
+                scales_NLH2B[block, layer, head],
+                at,
+            )
+
+
+@_compiled
+def _add_weighted_rows(out: np.ndarray, weights: np.ndarray, matrix: np.ndarray, rows: int, half: int) -> None:
+    """out[: 2 * half] += weights[:rows] @ matrix[:rows]; several rows at a time, so that `out` is rarely touched."""
+    whole = rows - rows % 4
+    for m in range(0, whole, 4):
+        w0, w1, w2, w3 = weights[m], weights[m + 1], weights[m + 2], weights[m + 3]
+        for n in range(half):
+            a0, b0 = _pair(matrix, m, n, half)
+            a1, b1 = _pair(matrix, m + 1, n, half)
+            a2, b2 = _pair(matrix, m + 2, n, half)
+            a3, b3 = _pair(matrix, m + 3, n, half)
+            out[n] += w0 * a0 + w1 * a1 + w2 * a2 + w3 * a3
+            out[half + n] += w0 * b0 + w1 * b1 + w2 * b2 + w3 * b3
+    for m in range(whole, rows):
+        w0 = weights[m]
+        for n in range(half):
+            a0, b0 = _pair(matrix, m, n, half)
+            out[n] += w0 * a0
+            out[half + n] += w0 * b0
+
+
+@_compiled
+def _softmax(scores: np.ndarray, length: int) -> None:
+    """scores[:length] become weights that sum to 1."""
+    highest = scores[0]
+    for i in range(length):
+        highest = max(highest, scores[i])
+    total = _ZERO
+    for i in range(length):
+        weight = _exp(scores[i] - highest)
+        scores[i] = weight
+        total += weight
+    scale = _ONE / total
+    for i in range(length):
+        scores[i] *= scale
+
+
+@_compiled
+def attend(
+    query_RD: np.ndarray,
+    keys_NLHEB: np.ndarray,
+    values_NLHBE: np.ndarray,
+    scales_NLH2B: np.ndarray,
+    layer: int,
+    table_RT: np.ndarray,
+    length_R: np.ndarray,
+    scores: np.ndarray,
+    out_RD: np.ndarray,
+) -> None:
+    """Attention of one query per row over the first `length_R` positions of the blocks in the row's table.
+
+    Heads are the outer loop: rows that share their blocks (the prompt's, in cross-attention) find them in the core's
+    own cache. `scores` is scratch for the longest row, rounded up to whole blocks.
+    """
+    heads, width, scaled = keys_NLHEB.shape[2], keys_NLHEB.shape[3], scales_NLH2B.shape[4] > 0
+    query, total = np.empty(width, np.float32), np.empty(width, np.float32)
+    shrink = np.float32(1.0 / np.sqrt(width))
+    for head in range(heads):
+        first = head * width
+        for row in range(length_R.shape[0]):
+            length = length_R[row]
+            for e in range(width):
+                query[e] = widen(query_RD[row, first + e]) * shrink
+                total[e] = 0.0
+            for start in range(0, length, BLOCK):
+                block, score = table_RT[row, start // BLOCK], scores[start : start + BLOCK]
+                score[:] = 0.0
+                _add_weighted_rows(score, query, keys_NLHEB[block, layer, head], width, BLOCK // 2)
+                if scaled:
+                    for i in range(BLOCK):
+                        score[i] *= scales_NLH2B[block, layer, head, 0, i]
+            _softmax(scores, length)
+            for start in range(0, length, BLOCK):
+                block, weight = table_RT[row, start // BLOCK], scores[start : start + BLOCK]
+                count = min(BLOCK, length - start)
+                if scaled:
+                    for i in range(count):
+                        weight[i] *= scales_NLH2B[block, layer, head, 1, i]
+                _add_weighted_rows(total, weight, values_NLHBE[block, layer, head], count, width // 2)
+            for e in range(width):
+                _put(out_RD, row, first + e, total[e])
+
+
+@njit(inline="always")
+def _uniform(key: int, position: int) -> float:
+    """The number in [0, 1) that decides the token at `position`; the twin of `noise.uniform`."""
+    z = key + np.uint64(position + 1) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.float64(z >> np.uint64(11)) * 2.0**-53
+
+
+@_compiled
+def _cut(weights: np.ndarray, top_k: int, top_p: float) -> None:
+    """Set to 0 the weights below the k-th largest, then those outside the smallest set that holds a share of top_p."""
+    ordered = np.sort(weights)[::-1]
+    kept = min(top_k, ordered.shape[0]) if top_k > 0 else ordered.shape[0]
+    lowest = ordered[kept - 1]
+    total = np.float64(0.0)
+    for weight in ordered:
+        if weight >= lowest:
+            total += weight
+    running = np.float64(0.0)
+    for weight in ordered:
+        running += weight
+        if running >= top_p * total:
+            lowest = max(lowest, weight)
+            break
+    for v in range(weights.shape[0]):
+        if weights[v] < lowest:
+            weights[v] = 0.0
+
+
+@_compiled
+def sample(
+    logits_RV: np.ndarray,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    key_R: np.ndarray,
+    position_R: np.ndarray,
+    forced_R: np.ndarray,
+    next_state_SV: np.ndarray,
+    state_R: np.ndarray,
+    token_R: np.ndarray,
+    log_probability_R: np.ndarray,
+) -> None:
+    """Choose each row's next token, as `naive.choose` does; a forced token (>= 0) is taken as it is, at no cost.
+
+    `state_R` moves on to the automaton's next state; an automaton of no states allows everything.
+    """
+    size, free = logits_RV.shape[1], next_state_SV.shape[0] == 0
+    weights = np.empty(size, np.float32)
+    for row in range(logits_RV.shape[0]):
+        logits = logits_RV[row]
+        if forced_R[row] >= 0:
+            token_R[row], log_probability_R[row] = forced_R[row], 0.0
+        else:
+            highest, best = logits[0], -1
+            for v in range(size):
+                highest = max(highest, logits[v])
+                if (free or next_state_SV[state_R[row], v] >= 0) and (best < 0 or logits[v] > logits[best]):
+                    best = v
+            total = _ZERO
+            for v in range(size):
+                total += _exp(logits[v] - highest)
+            if temperature > 0.0:
+                inverse, peak = np.float32(1.0 / temperature), logits[best]
+                for v in range(size):
+                    weights[v] = _exp((logits[v] - peak) * inverse)
+                if not free:
+                    for v in range(size):
+                        if next_state_SV[state_R[row], v] < 0:
+                            weights[v] = 0.0
+                if top_k > 0 or top_p < 1.0:
+                    _cut(weights, top_k, top_p)
+                mass = np.float64(0.0)
+                for v in range(size):
+                    mass += weights[v]
+                target, running = _uniform(key_R[row], position_R[row]) * mass, np.float64(0.0)
+                for v in range(size):
+                    if weights[v] > 0.0:
+                        best = v
+                        running += weights[v]
+                        if running > target:
+                            break
+            token_R[row], log_probability_R[row] = best, logits[best] - highest - np.log(total)
+        if not free:
+            state_R[row] = next_state_SV[state_R[row], token_R[row]]

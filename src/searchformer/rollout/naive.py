@@ -1,0 +1,67 @@
+"""The obvious sampler: one answer at a time, everything computed again for every token. The engine's specification.
+
+In: a model, a prompt, a seed. Out: an `Answer`. `engine.py` gives the same answers, thousands at a time.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from searchformer.model import Transformer
+from searchformer.rollout.requests import Answer, Automaton, Finish, Prompt, Sampling, noise_key, uniform
+from searchformer.tokens.vocabulary import BOS, EOS
+
+
+def sample_naively(
+    model: Transformer,
+    prompt: Prompt,
+    *,
+    sample: int = 0,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    max_tokens: int,
+    prefix: Sequence[int] = (),
+    automaton: Automaton | None = None,
+) -> Answer:
+    """One answer to `prompt`: at most `max_tokens` tokens, of which the first are `prefix`."""
+    key = noise_key(seed, prompt.task_id, sample)
+    prompt_1S = torch.tensor([[BOS, *prompt.tokens.tolist(), EOS]], device=model.device)
+    tokens, log_probability, finish = [BOS], 0.0, "max_tokens"
+    state = automaton.start if automaton else -1
+    while len(tokens) <= max_tokens:
+        position = len(tokens) - 1
+        if position < len(prefix):
+            token = prefix[position]
+        else:
+            with torch.inference_mode():
+                logits_1TV = model(prompt_1S, torch.tensor([tokens], device=model.device))
+            logits_V = logits_1TV[0, -1].double().cpu().numpy()
+            allowed_V = automaton.next_state[state] >= 0 if automaton else np.ones(len(logits_V), dtype=bool)
+            token = choose(logits_V, allowed_V, sampling or Sampling(), uniform(key, position))
+            log_probability += logits_V[token] - np.logaddexp.reduce(logits_V)
+        if automaton:
+            state = automaton.next_state[state, token]
+        if token == EOS:
+            finish = "eos"
+            break
+        tokens.append(int(token))
+    answer: Finish = "eos" if finish == "eos" else "max_tokens"
+    return Answer(prompt.task_id, 0, sample, np.array(tokens[1:], np.int32), answer, float(log_probability))
+
+
+def choose(logits_V: np.ndarray, allowed_V: np.ndarray, sampling: Sampling, number: float) -> int:
+    """The token that `number` in [0, 1) picks: the first at which the cumulated probability, in id order, exceeds it."""
+    logits_V = np.where(allowed_V, logits_V, -np.inf)
+    if sampling.temperature == 0:
+        return int(logits_V.argmax())
+    weights_V = np.exp((logits_V - logits_V.max()) / sampling.temperature)
+    if sampling.top_k:
+        weights_V[weights_V < np.sort(weights_V)[::-1][: sampling.top_k][-1]] = 0
+    if sampling.top_p < 1:
+        ordered_V = np.sort(weights_V)[::-1]
+        last = np.searchsorted(ordered_V.cumsum(), sampling.top_p * weights_V.sum())
+        weights_V[weights_V < ordered_V[min(last, len(ordered_V) - 1)]] = 0
+    cumulated_V = weights_V.cumsum()
+    token = np.searchsorted(cumulated_V, number * cumulated_V[-1], side="right")
+    return int(min(token, np.flatnonzero(weights_V)[-1]))
