@@ -14,6 +14,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing, write_text
@@ -41,6 +42,7 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.7,
     "legend.frameon": False,
     "legend.fontsize": 8,
+    "legend.handlelength": 2.8,
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "pdf.fonttype": 42,
@@ -79,12 +81,13 @@ def save(chart: Chart, directory: Path) -> list[Path]:
         for path, (kind, metadata) in zip(paths, undated.items(), strict=False):
             with replacing(path) as temporary:
                 chart.figure.savefig(temporary, format=kind, metadata=metadata)
+            chart.figure.set_layout_engine("none")  # laid out by the first; doing it again takes as long as drawing
     return paths
 
 
-def panels(rows: int, columns: int, *, width: float = 3.3, height: float = 2.5, **options: Any) -> tuple[Figure, Any]:
+def panels(rows: int, columns: int, *, width: float = 3.3, height: float = 2.6, **options: Any) -> tuple[Figure, Any]:
     """A figure of rows x columns axes, each `width` x `height` inches: (figure, axes [rows, columns])."""
-    figure = Figure(figsize=(max(width * columns, 3.6), height * rows), layout="constrained")
+    figure = Figure(figsize=(max(width * columns, 4.2), height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
@@ -108,8 +111,24 @@ def legend_below(figure: Figure, axes: Iterable[Axes], *, columns: int = 3) -> N
         for handle, label in zip(handles, labels, strict=True):
             entries.setdefault(label, handle)
     if entries:
-        fitting = max(1, min(columns, len(entries)))
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=fitting)
+        entry_inches = 0.7 + 0.066 * max(map(len, entries))
+        fitting = max(1, min(columns, int(figure.get_figwidth() / entry_inches)))
+        even = -(-len(entries) // -(-len(entries) // fitting))
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=even)
+
+
+def swatch(axis: Axes, shade: str, label: str) -> None:
+    """An entry in the legend for a filled shape."""
+    axis.fill_between([], [], color=shade, alpha=0.75, linewidth=0, label=label)
+
+
+def token_scale(axis: Axes, lengths: Iterable[float]) -> None:
+    """A length axis along x: logarithmic where lengths span much, with plain numbers either way."""
+    low, high = min(lengths), max(lengths)
+    if high > 20 * max(low, 1):
+        axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def colour(model: ModelKind) -> str:

@@ -23,6 +23,8 @@ from searchformer.report.charts import (
     hide_unused,
     legend_below,
     panels,
+    swatch,
+    token_scale,
 )
 from searchformer.report.lengths import draw_box
 from searchformer.report.results import Curve, DataLengths, Results
@@ -37,6 +39,7 @@ def sequence_lengths(results: Results) -> Iterator[Chart]:
     datasets = results.datasets
     figure, axes = panels(1, 2, width=4.1, height=1.1 + 0.5 * len(datasets), sharey=True)
     rows: list[tuple[Any, ...]] = []
+    shown = sum(len(data.lengths) for data in datasets)
     for axis, (title, parts) in zip(axes.flat, PARTS.items(), strict=True):
         for row, data in enumerate(datasets):
             for offset, split, shade in ((-0.18, "train", BLUE), (0.18, "test", ORANGE)):
@@ -45,11 +48,11 @@ def sequence_lengths(results: Results) -> Iterator[Chart]:
                 lengths = response_lengths(data, split, parts)
                 draw_box(axis, lengths, place=row + offset, shade=shade, width=0.3)
                 rows.append((data.name, data.task.label, split, "+".join(parts), len(lengths), *quantiles(lengths)))
-        axis.set_xscale("log")
+        token_scale(axis, [row[5] for row in rows[-shown:]] + [row[9] for row in rows[-shown:]])
         axis.set(title=title, xlabel="sequence length [tokens]")
         axis.grid(axis="y", visible=False)
     for shade, split in ((BLUE, "train"), (ORANGE, "test")):
-        axes[0, 0].fill_between([], [], color=shade, alpha=0.75, label=split)
+        swatch(axes[0, 0], shade, split)
     axes[0, 0].set_yticks(range(len(datasets)), [data.name for data in datasets])
     axes[0, 0].set_ylim(len(datasets) - 0.5, -0.5)
     legend_below(figure, axes.flat)
@@ -138,7 +141,7 @@ def training_curves(results: Results) -> Iterator[Chart]:
 
 
 LEGAL = "legal"
-SHADES = (VERMILION, ORANGE, SKY, PURPLE, YELLOW, GREEN, "#999933")
+SHADES = (VERMILION, ORANGE, SKY, PURPLE, GREEN, "#999933", YELLOW)
 HATCHES = ("", "////", "....", "\\\\\\\\", "xx", "--", "oo")
 
 
@@ -165,7 +168,7 @@ def trace_validity(results: Results) -> Iterator[Chart]:
     labels = []
     for group, count in counts:
         sequences = f", {group.model.sequences:,} seq." if group.model.sequences else ""
-        labels.append(f"{group.task.label}: {group.model.label}{sequences}")
+        labels.append(f"{group.model.label}{sequences}\n{group.task.label}")
         rows += [
             (
                 group.task.label,
@@ -177,8 +180,8 @@ def trace_validity(results: Results) -> Iterator[Chart]:
             )
             for kind in (LEGAL, *kinds)
         ]
-    axis.set_yticks(range(len(counts)), labels)
-    axis.invert_yaxis()
+    axis.set_yticks(range(len(counts)), labels, fontsize=7.5)
+    axis.set_ylim(len(counts) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     axis.set_xlim(0, 100)
     axis.set_xlabel("share of traces [%]")

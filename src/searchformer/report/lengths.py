@@ -20,6 +20,8 @@ from searchformer.report.charts import (
     legend_below,
     panels,
     slug,
+    swatch,
+    token_scale,
 )
 from searchformer.report.results import Chain, Evaluation, ModelKind, Results
 from searchformer.report.tables import Measured
@@ -72,7 +74,7 @@ def families(results: Results) -> list[Family]:
     by_task: dict[Any, list[Evaluation]] = {}
     for group in results.groups:
         first = group.evaluations[0]
-        if group.task not in covered and first.metric("average_on_optimal_length"):
+        if group.task not in covered and not group.task.deterministic and first.metric("average_on_optimal_length"):
             by_task.setdefault(group.task, []).append(first)
     for task, models in by_task.items():
         left_out = len(models) - MOST_MODELS
@@ -209,7 +211,13 @@ def draw_steps(axis: Axes, models: list[ModelKind], steps: list[Step]) -> None:
         error = step.model.error or 0
         axis.bar(place + width / 2, step.model.value, yerr=error, color=colour(model), label=model.family, **options)
         top = max(step.model.value + error, step.astar.value + (step.astar.error or 0))
-        axis.annotate(f"{-step.shorter.value:+.1f}%", (place, top), (0, 4), textcoords="offset points", ha="center")
+        axis.annotate(
+            f"{-step.shorter.value:+.1f}%".replace("-", "−"),
+            (place, top),
+            (0, 4),
+            textcoords="offset points",
+            ha="center",
+        )
     labels = [
         "start" if not m.round and not m.control else f"{'control' if m.control else 'step'} {m.round}" for m in models
     ]
@@ -255,7 +263,7 @@ def histograms(results: Results) -> Iterator[Chart]:
     for family in found:
         pairs = [lengths_on_optimal(one) for one in family.evaluations]
         longest = max((lengths.max() for pair in pairs for lengths in pair if len(lengths)), default=1)
-        bins = np.linspace(0, longest, 31)
+        bins = np.linspace(0, longest, 1 + min(30, 5 + int(1.5 * np.sqrt(len(pairs[0][0])))))
         rows_, columns = fold(len(pairs))
         figure, axes = panels(rows_, columns, width=3.1, height=2.3, sharex=True, sharey=True)
         for axis, one, (astar, model) in zip(axes.flat, family.evaluations, pairs, strict=False):
@@ -266,9 +274,9 @@ def histograms(results: Results) -> Iterator[Chart]:
                     axis.axvline(lengths.mean(), color=shade, linestyle=(0, (1.5, 1.2)), linewidth=1.3)
             axis.set_title(model_label(one, family))
             axis.tick_params(labelbottom=True)
+            axis.set_xlabel("average-on-optimal length [tokens]")
         for axis in axes[:, 0]:
             axis.set_ylabel("test tasks")
-        figure.supxlabel("average-on-optimal length [tokens]", fontsize=8.5)
         hide_unused(axes.flat, len(pairs))
         legend_below(figure, axes.flat, columns=4)
         yield Chart(
@@ -288,19 +296,20 @@ def box_plots(results: Results) -> Iterator[Chart]:
     for family in found:
         known = [(one, *lengths_on_optimal(one)) for one in family.evaluations]
         known = [(one, astar, model) for one, astar, model in known if len(model)]
-        figure, axes = panels(1, 1, width=6.4, height=0.9 + 0.62 * len(known))
+        figure, axes = panels(1, 1, width=6.4, height=1.2 + 0.62 * len(known))
         axis = axes[0, 0]
         for row, (one, astar, model) in enumerate(known):
             for offset, lengths, shade in ((-0.19, astar, "#BDBDBD"), (0.19, model, colour(one.model))):
                 draw_box(axis, lengths, place=row + offset, shade=shade)
-        longest = max(float(max(astar.max(), model.max())) for _, astar, model in known)
-        middle = float(np.median(known[0][1]))
-        if longest > 12 * middle:
-            axis.set_xscale("log")
+        token_scale(axis, np.concatenate([lengths for _, *pair in known for lengths in pair]))
+        swatch(axis, "#BDBDBD", "A* on the same tasks")
+        for kind in {one.model.family: one.model for one, *_ in known}.values():
+            swatch(axis, colour(kind), kind.family)
         axis.set_yticks(range(len(known)), [model_label(one, family) for one, *_ in known])
-        axis.invert_yaxis()
+        axis.set_ylim(len(known) - 0.5, -0.5)
         axis.grid(axis="y", visible=False)
-        axis.set(xlabel="average-on-optimal length [tokens]", title=f"{family.label} (upper box of a pair, grey: A*)")
+        axis.set(xlabel="average-on-optimal length [tokens]", title=family.label)
+        legend_below(figure, [axis], columns=4)
         yield Chart(
             named("06-length-boxes", family, found),
             f"Average-on-optimal length: {family.label}",

@@ -39,10 +39,11 @@ def plain(results: Results) -> list[Group]:
     return [g for g in results.groups if not g.model.round and not g.model.control and g.model.sequences]
 
 
-def percent_axis(axis: Axes) -> None:
-    """A y axis from 0 to 100, with room for markers at both ends."""
-    axis.set_ylim(-3, 103)
-    axis.set_yticks([0, 20, 40, 60, 80, 100])
+def percent_axis(axis: Axes, *, low: float = 0.0) -> None:
+    """A y axis from 0, or the step of twenty below `low`, to 100, with room for markers at both ends."""
+    ticks = [tick for tick in range(0, 101, 20) if tick + 20 > low]
+    axis.set_ylim(ticks[0] - 0.03 * (100 - ticks[0]), 103)
+    axis.set_yticks(ticks)
 
 
 def error_line(axis: Axes, x: list[Any], measured: list[Measured], **style: Any) -> None:
@@ -175,7 +176,7 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
     chosen = [g for g in groups if (g.model.sequences or 0) == largest[(g.task, g.model.size, g.model.variant)]]
     tasks = list(dict.fromkeys(group.task for group in chosen))
     sizes = [group.model.size for group in chosen]
-    figure, axes = panels(len(tasks), 2, sharey=True)
+    figure, axes = panels(len(tasks), 2, height=2.4, sharey="row")
     rows = []
     for (left, right), task in zip(axes, tasks, strict=True):
         for group in (group for group in chosen if group.task == task):
@@ -192,13 +193,14 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
                 identity = (task.label, group.model.size, group.model.name, group.model.sequences)
                 rows += [(*identity, key, i, m.mean, m.standard_error, m.count) for i, m in zip(k, means, strict=True)]
         most = max(group.samples for group in chosen if group.task == task)
+        lowest = min(row[6] for row in rows if row[0] == task.label)
         for axis, what in ((left, "optimal"), (right, "correct")):
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_locator(FixedLocator([2**i for i in range(most.bit_length())]))
             axis.xaxis.set_minor_locator(NullLocator())
             axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set(title=f"{task.label}: {what} plans", xlabel="answers per task, k")
-            percent_axis(axis)
+            percent_axis(axis, low=min(lowest, 60))
         left.set_ylabel("pass@k [% of tasks]")
     legend_below(figure, axes.flat)
     yield Chart(

@@ -318,7 +318,9 @@ def _walk(runs: Sequence[Path]) -> Iterator[tuple[Path, str, set[str]]]:
             if (resolved := directory.resolve()) in seen:
                 continue
             seen.add(resolved)
-            yield directory, str(run.resolve().name / directory.relative_to(run)), set(files)
+            inside, run_name = directory.relative_to(run), run.resolve().name
+            alone = len(runs) == 1 and inside != Path()
+            yield directory, str(inside if alone else run_name / inside), set(files)
 
 
 def load_evaluation(directory: Path, name: str) -> Evaluation:
