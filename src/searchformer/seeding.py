@@ -57,8 +57,8 @@ def reseed(stream, key, index, part):
     stream[1] = high | 1  # the all-zero state is the one the generator cannot leave
 
 
-def below(stream, limit):
-    """A number from 0 to limit - 1, uniform up to limit / 2**32."""
+def next_word(stream):
+    """The next 32-bit word."""
     first = int(stream[0])
     second = int(stream[1])
     scrambled = (first * 0x9E3779BB) & MASK
@@ -66,4 +66,21 @@ def below(stream, limit):
     second ^= first
     stream[0] = (((first << 26) & MASK) | (first >> 6)) ^ second ^ ((second << 9) & MASK)
     stream[1] = ((second << 13) & MASK) | (second >> 19)
-    return (scrambled * int(limit)) >> 32
+    return scrambled
+
+
+def below(stream, limit):
+    """A number from 0 to limit - 1, uniform up to limit / 2**32."""
+    return (next_word(stream) * int(limit)) >> 32
+
+
+def shuffle(stream, order, count):
+    """Shuffle order[:count] in place. One word serves four draws: what a draw leaves of it is the next one's word."""
+    word = 0
+    for place in range(count - 1, 0, -1):
+        if (count - 1 - place) % 4 == 0:
+            word = next_word(stream)
+        word *= place + 1
+        other = word >> 32
+        word &= MASK
+        order[place], order[other] = order[other], order[place]

@@ -54,6 +54,8 @@ class Rules(NamedTuple):
     """(settings, stream, problem) -> bool: before, draw what several tasks may share, such as walls. Default: nothing."""
     accepts: Callable | None = None
     """(problem, plan_nodes) -> bool: is the sampled task worth keeping? Default: every solvable one."""
+    foresee: Callable | None = None
+    """(problem) -> nodes of the shortest plan, 0 if there is none, -1 if unknown: spares searches. Default: unknown."""
     start: Callable | None = None
     """(problem, state) -> None: write the start state. Default: the last state_size entries of `problem`."""
     is_goal: Callable | None = None

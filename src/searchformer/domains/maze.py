@@ -109,6 +109,31 @@ def sample_task(settings, stream, problem):
     return problem[START] != problem[GOAL]
 
 
+def foresee(problem):
+    """Nodes of the shortest plan, by flooding the maze from the start."""
+    width, height = problem[WIDTH], problem[HEIGHT]
+    edge = width + 2  # a border of walls saves the tests for the edge
+    free = np.zeros(edge * (height + 2), dtype=np.uint8)
+    for y in range(height):
+        for x in range(width):
+            free[(y + 1) * edge + x + 1] = 1 - problem[GRID + y * width + x]
+    goal = ((problem[GOAL] & LOW) + 1) * edge + (problem[GOAL] >> SHIFT) + 1
+    reached = np.empty(width * height + 1, dtype=np.int32)
+    reached[0] = ((problem[START] & LOW) + 1) * edge + (problem[START] >> SHIFT) + 1
+    free[reached[0]] = 0
+    begin, end, nodes = 0, 1, 1
+    while free[goal] and begin < end:
+        nodes += 1
+        for index in range(begin, end):
+            for step in (edge, -edge, -1, 1):
+                cell = reached[index] + step
+                reached[end] = cell  # overwritten unless the cell is free
+                end += free[cell]
+                free[cell] = 0
+        begin = index + 1
+    return 0 if free[goal] else nodes
+
+
 def accepts(problem, plan_nodes):
     return plan_nodes >= max(problem[WIDTH], problem[HEIGHT])
 
@@ -124,6 +149,7 @@ RULES = Rules(
     write_plan=write_state,
     sample_layout=sample_layout,
     sample_task=sample_task,
+    foresee=foresee,
     accepts=accepts,
 )
 

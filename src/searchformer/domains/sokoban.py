@@ -53,18 +53,18 @@ def successors(problem, state, children):
             beyond = target + step
             if flag(problem, beyond) & WALL or _box_at(problem, state, beyond) > 0:
                 continue
-        child = children[count]
-        child[0] = target
+        children[count, 0] = target
         for index in range(1, boxes + 1):
-            child[index] = state[index]
+            children[count, index] = state[index]
         if pushed > 0:
-            child[pushed] = target + step
-            while pushed < boxes and child[pushed] > child[pushed + 1]:
-                child[pushed], child[pushed + 1] = child[pushed + 1], child[pushed]
-                pushed += 1
-            while pushed > 1 and child[pushed] < child[pushed - 1]:
-                child[pushed], child[pushed - 1] = child[pushed - 1], child[pushed]
-                pushed -= 1
+            place, box = pushed, target + step
+            while place < boxes and state[place + 1] < box:
+                children[count, place] = state[place + 1]
+                place += 1
+            while place > 1 and state[place - 1] > box:
+                children[count, place] = state[place - 1]
+                place -= 1
+            children[count, place] = box
         count += 1
     return count
 

@@ -22,6 +22,10 @@ def _no_layout(settings, stream, problem):
     return True
 
 
+def _foresee_nothing(problem):
+    return -1
+
+
 def _accept_all(problem, plan_nodes):
     return True
 
@@ -44,6 +48,7 @@ def bind(rules: Rules) -> dict[str, Callable]:
     """The rules by name, with the defaults filled in."""
     functions = {name: function for name, function in rules._asdict().items() if function is not None}
     functions.setdefault("sample_layout", _no_layout)
+    functions.setdefault("foresee", _foresee_nothing)
     functions.setdefault("accepts", _accept_all)
     functions.setdefault("start", _start_at_the_end)
     functions.setdefault("write_plan", rules.write_state)
@@ -98,8 +103,8 @@ def _called_functions(function: Any, scope: dict[str, Any]) -> Iterable[tuple[st
 class _Compiler:
     """Compiles functions together with the plain functions they call, each once."""
 
-    def __init__(self, text: ModuleType, names: dict[str, Any], label: str) -> None:
-        self.text, self.names, self.label = text.__name__, names, label
+    def __init__(self, text: ModuleType, entries: tuple[str, ...], names: dict[str, Any], label: str) -> None:
+        self.text, self.entries, self.names, self.label = text.__name__, entries, names, label
         self.done: dict[int, Any] = {}
 
     def compile(self, function: Any) -> Any:
@@ -111,7 +116,10 @@ class _Compiler:
             names = self.names if function.__module__ == self.text else {}
             called = {name: self.compile(value) for name, value in _called_functions(function, names)}
             copied = copy_function(function, called, label=self.label)
-            self.done[id(function)] = numba.njit(copied, cache=True, error_model="numpy", nogil=True)
+            inner = function.__name__ not in self.entries
+            self.done[id(function)] = numba.njit(
+                copied, cache=True, error_model="numpy", nogil=True, forceinline=inner
+            )
         return self.done[id(function)]
 
 
@@ -128,8 +136,9 @@ def _specialise(text: ModuleType, functions: tuple[str, ...], rules: Rules, comp
     seen: set[int] = set()
     scope = b"".join(_fingerprint(function, seen) for _, function in sorted(names.items()))
     kernels = b"".join(_fingerprint(getattr(text, name), seen) for name in functions)
-    label = "_" + hashlib.blake2b(scope + kernels, digest_size=8).hexdigest()
-    compiler = _Compiler(text, names, label)
+    how = _fingerprint(_Compiler.compile, seen)
+    label = "_" + hashlib.blake2b(scope + kernels + how, digest_size=8).hexdigest()
+    compiler = _Compiler(text, functions, names, label)
     return SimpleNamespace(**{name: compiler.compile(getattr(text, name)) for name in functions})
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from searchformer.search.ordering import clear_buckets, pop, push
-from searchformer.seeding import MASK, below, reseed
+from searchformer.seeding import MASK, reseed, shuffle
 
 # DOMAIN RULES (see domains/base.py)
 successors = heuristic = write_prompt = write_state = sample_task = sample_layout = None
-accepts = start = is_goal = write_plan = tie_rank = None
+foresee = accepts = start = is_goal = write_plan = tie_rank = None
 
 # How a search ends.
 SOLVED, UNSOLVABLE, OVER_BUDGET, NODES_FULL, EVENTS_FULL, BUCKETS_FULL = range(6)
@@ -66,6 +66,8 @@ class Work(NamedTuple):
     """int32 [max_children, S]."""
     order: np.ndarray
     """int64 [max_children]."""
+    state: np.ndarray
+    """int32 [S]: a state in hand. Copied to rather than viewed: a view costs compiled code two atomic operations."""
     counters: np.ndarray
     """int64: see the names above."""
     tokens: np.ndarray
@@ -127,7 +129,8 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
     states, cost, estimate, parent, closed = work.states, work.cost, work.estimate, work.parent, work.closed
     rank, table, event, event_cost = work.rank, work.table, work.event, work.event_cost
     pool, first, count, room = work.pool, work.first, work.count, work.room
-    children, order, counters = work.children, work.order, work.counters
+    children, order, state, counters = work.children, work.order, work.state, work.counters
+    size = len(state)
 
     clear_buckets(room, count, counters[USED_BUCKETS])
     counters[EPOCH] += 1
@@ -139,21 +142,25 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
     least = highest = 0
     outcome = UNSOLVABLE
     node = -1  # the start has no parent
-    start(problem, children[0])
+    start(problem, state)
+    for index in range(size):
+        children[0, index] = state[index]
     order[0] = 0
     candidates = 1
 
     while True:
+        child_cost = 0 if node < 0 else cost[node] + 1
         for turn in range(candidates):
-            child = children[order[turn]]
-            child_cost = 0 if node < 0 else cost[node] + 1
-            found = find(child, states, table, epoch)
+            place = order[turn]
+            for index in range(size):
+                state[index] = children[place, index]
+            found = find(state, states, table, epoch)
             if found >= 0:
                 # h is the same, so comparing f compares g; with no weight on g, f cannot fall
                 if cost_weight == 0 or cost[found] <= child_cost:
                     continue
             else:
-                child_estimate = heuristic(problem, child) if estimate_weight > 0 else 0
+                child_estimate = heuristic(problem, state) if estimate_weight > 0 else 0
                 if child_estimate < 0:
                     continue
                 if nodes == capacity:
@@ -162,11 +169,11 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
                 table[-1 - found] = epoch << 32 | nodes
                 found = nodes
                 nodes += 1
-                for index in range(len(child)):
-                    states[found, index] = child[index]
+                for index in range(size):
+                    states[found, index] = state[index]
                 estimate[found] = child_estimate
                 if deterministic:
-                    rank[found] = tie_rank(problem, child)
+                    rank[found] = tie_rank(problem, state)
             cost[found] = child_cost
             parent[found] = node
             closed[found] = 0
@@ -184,7 +191,7 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
                 highest = f + 1
             created += 1
             if record:
-                if events + 2 > event_capacity:
+                if events == event_capacity:
                     outcome = EVENTS_FULL
                     break
                 event[events] = found << 1
@@ -207,23 +214,26 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
         closed[node] = 1
         expanded += 1
         if record:
+            if events == event_capacity:
+                outcome = EVENTS_FULL
+                break
             event[events] = node << 1 | 1
             event_cost[events] = cost[node]
             events += 1
-        if is_goal(problem, states[node]):
+        for index in range(size):
+            state[index] = states[node, index]
+        if is_goal(problem, state):
             outcome = SOLVED
             counters[GOAL] = node
             break
         if expanded >= max_expansions:
             outcome = OVER_BUDGET
             break
-        candidates = successors(problem, states[node], children)
+        candidates = successors(problem, state, children)
         for turn in range(candidates):
             order[turn] = turn
         if not deterministic:
-            for turn in range(candidates - 1, 0, -1):
-                other = below(stream, turn + 1)
-                order[turn], order[other] = order[other], order[turn]
+            shuffle(stream, order, candidates)
 
     counters[NODES] = nodes
     counters[EVENTS] = events
@@ -252,12 +262,14 @@ def put(tokens, count, ids, words, out, at):
 
 def put_trace(problem, work, ids, words, cost_base, out, at):
     """Write the recorded events as ids. Returns the new end, or -1 if `out` is full, -2 if a cost has no token."""
-    tokens = work.tokens
+    states, state, tokens = work.states, work.state, work.tokens
     costs = len(ids) - cost_base
     limit = len(out)
     for index in range(work.counters[EVENTS]):
         node = work.event[index] >> 1
-        count = write_state(problem, work.states[node], tokens)
+        for entry in range(len(state)):
+            state[entry] = states[node, entry]
+        count = write_state(problem, state, tokens)
         if at + count + 3 > limit:
             return -1
         if work.event_cost[index] >= costs or work.estimate[node] >= costs:
@@ -272,7 +284,7 @@ def put_trace(problem, work, ids, words, cost_base, out, at):
 
 def put_plan(problem, work, ids, words, out, at):
     """Write the plan as ids, start first. Returns the new end, or -1 if `out` is full."""
-    tokens, order = work.tokens, work.event
+    states, state, tokens, order = work.states, work.state, work.tokens, work.event
     length = plan_nodes(work)
     if length > len(order):
         return -1
@@ -281,7 +293,9 @@ def put_plan(problem, work, ids, words, out, at):
         order[index] = node
         node = work.parent[node]
     for index in range(length):
-        count = write_plan(problem, work.states[order[index]], tokens)
+        for entry in range(len(state)):
+            state[entry] = states[order[index], entry]
+        count = write_plan(problem, state, tokens)
         if at + count + 1 > len(out):
             return -1
         out[at] = ids[PLAN_WORD]
@@ -312,9 +326,16 @@ def sample_and_search(settings, key, tasks, pairs, options, ids, words, cost_bas
             drawn = candidate
         reseed(stream, key, candidate, 1 + pair)
         reason = -1
+        foreseen = -1
         if not sample_task(settings, stream, problem):
             reason = NO_ROOM
         else:
+            foreseen = foresee(problem)
+            if foreseen == 0:
+                reason = NOT_SOLVABLE
+            elif foreseen > 0 and not accepts(problem, foreseen):
+                reason = PLAN_SHORT
+        if reason < 0:
             outcome = search(problem, stream, deterministic, options[1], options[2], options[3], True, work)
             if outcome == UNSOLVABLE:
                 reason = NOT_SOLVABLE
