@@ -116,9 +116,9 @@ class _Compiler:
             names = self.names if function.__module__ == self.text else {}
             called = {name: self.compile(value) for name, value in _called_functions(function, names)}
             copied = copy_function(function, called, label=self.label)
-            inner = function.__name__ not in self.entries
+            entry = function.__module__ == self.text and function.__name__ in self.entries
             self.done[id(function)] = numba.njit(
-                copied, cache=True, error_model="numpy", nogil=True, forceinline=inner
+                copied, cache=entry, forceinline=not entry, error_model="numpy", nogil=True
             )
         return self.done[id(function)]
 
