@@ -18,7 +18,6 @@ from searchformer.model.layers import rotary_table
 from searchformer.rollout import kernels
 from searchformer.rollout.backend import BLOCK, Rows
 from searchformer.rollout.requests import Sampling
-from searchformer.tokens.vocabulary import EOS
 
 PRECISIONS = ("auto", "fp32", "bf16", "int8")
 
@@ -133,7 +132,9 @@ class CpuBackend:
             self._allocate(blocks)
         cosines, sines = rotary_table(positions, self.config, torch.device("cpu"))
         self._cosines, self._sines = cosines.numpy(), sines.numpy()
-        self._scores = np.empty((self.threads, (max(positions, self.config.positions) // BLOCK + 2) * BLOCK), np.float32)
+        self._scores = np.empty(
+            (self.threads, (max(positions, self.config.positions) // BLOCK + 2) * BLOCK), np.float32
+        )
 
     @torch.inference_mode()
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
@@ -193,9 +194,7 @@ class CpuBackend:
             change = a["change"]
             kernels.add_and_norm(x, change, layer.cross_norm, eps, a["normed"])
             torch.mm(t["normed"], layer.cross_query, out=t["cross"])
-            kernels.attend(
-                a["cross"], *cache, index, rows.prompt_table, rows.prompt_length, scores, a["normed"]
-            )
+            kernels.attend(a["cross"], *cache, index, rows.prompt_table, rows.prompt_length, scores, a["normed"])
             torch.mm(t["normed"], layer.cross_out, out=t["change"])
             kernels.add_and_norm(x, change, layer.ffn_norm, eps, a["normed"])
             torch.mm(t["normed"], layer.ffn_in, out=t["hidden"])
@@ -211,7 +210,7 @@ class CpuBackend:
             float(sampling.top_p),
             rows.key,
             rows.position,
-            rows.forced[:, 0],
+            np.ascontiguousarray(rows.forced[:, 0]),
             next_state,
             rows.state,
             token,

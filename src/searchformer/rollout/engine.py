@@ -1,0 +1,354 @@
+"""The fast sampler: many prompts and samples in one batch, finished sequences leave at once, others take their slots.
+
+In: a model, prompts, settings. Out: answers in the order they finish, or all in order; the same ones as `naive.py`'s.
+A prompt is encoded once, and its keys and values are shared by its samples. The cache is cut into blocks that sequences
+take as they grow, under a budget; when it runs out, the youngest sequence gives its blocks back and starts again later,
+with the same noise and so with the same tokens.
+
+    engine = Engine(*load_model("runs/demo/train/model"))
+    for answer in engine.sample([["start", "0", "0", "goal", "2", "2"]], samples=64, max_tokens=500): ...
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from searchformer.errors import SearchformerError
+from searchformer.model import Transformer
+from searchformer.rollout.backend import BLOCK, Backend, Rows
+from searchformer.rollout.cpu import CpuBackend
+from searchformer.rollout.device import DeviceBackend
+from searchformer.rollout.requests import (
+    Answer,
+    Automaton,
+    Prompt,
+    Sampling,
+    check_ids,
+    make_prompt,
+    noise_key,
+)
+from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
+
+DEFAULT_SLOTS = 128
+DEFAULT_CACHE_GB = 4.0
+DEFAULT_MAX_TOKENS = 4096
+
+
+class Engine:
+    """A model, ready to sample.
+
+    `precision` is fp32 (the answers of `naive.py`, token for token), bf16 (half the cache; products in bf16 where the
+    processor has them), int8 (a quarter of the cache, CPU only), or auto: bf16 where the processor has bf16 products,
+    else fp32. `slots` sequences run at a time; the cache takes up to `cache_gb` GB, and only what is needed of that.
+    `threads` is for the CPU, `compile` for other devices.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        vocabulary: Vocabulary,
+        *,
+        precision: str = "auto",
+        slots: int = DEFAULT_SLOTS,
+        cache_gb: float = DEFAULT_CACHE_GB,
+        threads: int | None = None,
+        compile: bool = False,
+        backend: Backend | None = None,
+    ) -> None:
+        if slots < 1:
+            raise SearchformerError(f"at least one slot is needed; found {slots}")
+        self.model, self.vocabulary, self.slots = model.eval(), vocabulary, slots
+        self.backend = backend or make_backend(model, precision=precision, threads=threads, compile=compile)
+        self.blocks = int(cache_gb * 1e9) // self.backend.block_bytes
+        self.cache_gb = cache_gb
+
+    def sample(
+        self,
+        prompts: Iterable[Prompt | Sequence[str] | Sequence[int] | np.ndarray],
+        *,
+        samples: int = 64,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        max_tokens: int | np.ndarray | None = None,
+        prefix: Sequence[int] | Sequence[str] | None = None,
+        automaton: Automaton | None = None,
+    ) -> Iterator[Answer]:
+        """Answers in the order they finish.
+
+        Prompts are token strings or ids, without bos and eos, or `Prompt`s; they are read as they are needed.
+        `max_tokens` limits each answer; an array [prompts, samples] gives each its own limit. `prefix` is what every
+        answer begins with. `automaton` allows only some tokens in each state.
+        """
+        if samples < 1:
+            raise SearchformerError(f"at least one sample per task is needed; found {samples}")
+        limit = min(DEFAULT_MAX_TOKENS, self.model.config.positions) if max_tokens is None else max_tokens
+        request = _Request(
+            samples=samples,
+            seed=seed,
+            sampling=Sampling(temperature, top_k, top_p),
+            limit=np.asarray(limit),
+            prefix=self._prefix(prefix or ()),
+            automaton=automaton,
+        )
+        self._check_limit(int(request.limit.max()))
+        made = (make_prompt(prompt, self.vocabulary) for prompt in prompts)
+        return _Run(self, request, made).answers()
+
+    def sample_all(
+        self, prompts: Iterable[Prompt | Sequence[str] | Sequence[int] | np.ndarray], **settings: object
+    ) -> list[Answer]:
+        """All answers, by prompt and sample; settings as in `sample`."""
+        answers = self.sample(prompts, **settings)  # type: ignore[arg-type]
+        return sorted(answers, key=lambda answer: (answer.prompt, answer.sample))
+
+    def _prefix(self, prefix: Sequence[int] | Sequence[str]) -> np.ndarray:
+        words = len(prefix) > 0 and isinstance(prefix[0], str)
+        ids = np.asarray(self.vocabulary.encode(prefix) if words else prefix, dtype=np.int32)  # type: ignore[arg-type]
+        check_ids(ids, self.vocabulary, what="the forced prefix")
+        return ids
+
+    def _check_limit(self, limit: int) -> None:
+        positions = self.model.config.positions
+        if not 1 <= limit <= positions:
+            raise SearchformerError(f"max_tokens is from 1 to {positions}, the model's limit; found {limit}")
+
+    def check_budget(self, prompt_tokens: int, limit: int) -> None:
+        """Raise unless the cache can hold one sequence of `limit` tokens and its prompt."""
+        needed = _blocks(prompt_tokens) + _blocks(limit + self.backend.steps)
+        if needed > self.blocks:
+            gigabytes = needed * self.backend.block_bytes / 1e9
+            raise SearchformerError(
+                f"a cache of {self.cache_gb:g} GB is too small for one sequence of {limit} tokens with its prompt of "
+                f"{prompt_tokens}: it needs {gigabytes:.4f} GB. Allow more, or fewer tokens"
+            )
+
+
+def make_backend(model: Transformer, *, precision: str, threads: int | None = None, compile: bool = False) -> Backend:
+    """Compiled kernels for a model on the CPU, PyTorch's own elsewhere or when `compile` asks for it."""
+    if model.device.type == "cpu" and not compile:
+        return CpuBackend(model, precision=precision, threads=threads)
+    return DeviceBackend(model, precision=precision, compile=compile)
+
+
+def _blocks(positions: int) -> int:
+    """Cache blocks for so many positions."""
+    return -(-positions // BLOCK)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What all answers of one call have in common."""
+
+    samples: int
+    seed: int
+    sampling: Sampling
+    limit: np.ndarray
+    prefix: np.ndarray
+    automaton: Automaton | None
+
+    def limit_of(self, prompt: int, sample: int) -> int:
+        """Most tokens of one answer."""
+        return int(self.limit if self.limit.ndim == 0 else self.limit[prompt, sample])
+
+
+@dataclass
+class _Encoded:
+    """A prompt in the cache, and how many running sequences read it."""
+
+    blocks: np.ndarray
+    length: int
+    users: int = 0
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One answer to be made."""
+
+    prompt: int
+    task: Prompt
+    sample: int
+    limit: int
+
+
+@dataclass
+class _Sequence:
+    """One answer being made, in a slot."""
+
+    job: _Job
+    slot: int
+    blocks: list[int] = field(default_factory=list)
+
+
+class _Run:
+    """One call of `Engine.sample`: the queue, the slots, and who holds which block.
+
+    Arrays are indexed by slot; `order` lists the slots in use, those of one prompt side by side.
+    """
+
+    def __init__(self, engine: Engine, request: _Request, prompts: Iterator[Prompt]) -> None:
+        self.engine, self.backend, self.request = engine, engine.backend, request
+        self.queue = self._jobs(prompts)
+        self.restarts: deque[_Job] = deque()
+        self.running: dict[int, _Sequence] = {}  # by slot, oldest first
+        self.encoded: dict[int, _Encoded] = {}
+        self.free_blocks = list(range(engine.blocks - 1, -1, -1))
+        self.free_slots = list(range(engine.slots - 1, -1, -1))
+        self.crowded = False
+        slots, longest = engine.slots, int(request.limit.max()) + self.backend.steps
+        self.tokens = np.empty((slots, longest + 1), np.int32)
+        self.position, self.limit, self.state, self.prompt_length = (np.zeros(slots, np.int32) for _ in range(4))
+        self.key, self.log_probability = np.zeros(slots, np.uint64), np.zeros(slots)
+        self.table, self.prompt_table = np.zeros((slots, _blocks(longest)), np.int32), np.zeros((slots, 1), np.int32)
+        self.order = np.empty(0, np.int64)
+        self.forced = np.full(longest + self.backend.steps, -1, np.int32)
+        self.forced[: len(request.prefix)] = request.prefix[: len(self.forced)]
+        self.next_state = request.automaton.next_state if request.automaton else np.empty((0, 0), np.int32)
+        self.backend.reserve(engine.blocks, positions=longest)
+
+    def answers(self) -> Iterator[Answer]:
+        """Step all running sequences until none is left."""
+        while True:
+            self._admit()
+            if not self.running:
+                return
+            self._grow()
+            yield from self._step()
+
+    def _jobs(self, prompts: Iterator[Prompt]) -> Iterator[_Job]:
+        """Every answer asked for, prompt by prompt; what cannot be answered is an error."""
+        for index, task in enumerate(prompts):
+            length, longest = len(task.tokens) + 2, self.engine.model.config.positions
+            if length > longest:
+                raise SearchformerError(
+                    f"the prompt of task {task.task_id} has {length} tokens with bos and eos; the model takes {longest}"
+                )
+            for sample in range(self.request.samples) if task.samples is None else task.samples:
+                limit = self.request.limit_of(index, sample)
+                self.engine.check_budget(length, limit)
+                yield _Job(index, task, sample, limit)
+
+    def _admit(self) -> None:
+        """Start jobs while there is a slot for them, and blocks that the running ones will not need at once.
+
+        After a restart nothing new starts until a sequence has finished: the cache is crowded.
+        """
+        changed = False
+        while self.free_slots and not (self.crowded and self.running):
+            job = self.restarts.popleft() if self.restarts else next(self.queue, None)
+            if job is None:
+                break
+            needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2))
+            if self.running and len(self.free_blocks) < needed + len(self.running):
+                self.restarts.appendleft(job)
+                break
+            self._start(job)
+            changed = True
+        for prompt in [prompt for prompt, encoded in self.encoded.items() if not encoded.users]:
+            self.free_blocks += self.encoded.pop(prompt).blocks.tolist()
+        if changed:
+            self._sort()
+
+    def _start(self, job: _Job) -> None:
+        """Give `job` a slot."""
+        encoded = self.encoded.get(job.prompt) or self._encode(job)
+        encoded.users += 1
+        slot = self.free_slots.pop()
+        self.running[slot] = _Sequence(job, slot)
+        if len(encoded.blocks) > self.prompt_table.shape[1]:
+            wider = ((0, 0), (0, len(encoded.blocks) - self.prompt_table.shape[1]))
+            self.prompt_table = np.pad(self.prompt_table, wider)
+        self.prompt_table[slot, : len(encoded.blocks)], self.prompt_length[slot] = encoded.blocks, encoded.length
+        self.tokens[slot, 0], self.position[slot], self.limit[slot] = BOS, 0, job.limit
+        self.key[slot] = noise_key(self.request.seed, job.task.task_id, job.sample)
+        self.state[slot] = self.request.automaton.start if self.request.automaton else 0
+        self.log_probability[slot] = 0.0
+
+    def _encode(self, job: _Job) -> _Encoded:
+        prompt = np.array([BOS, *job.task.tokens, EOS], np.int32)
+        blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(prompt)))], np.int32)
+        self.backend.encode(prompt, blocks)
+        self.encoded[job.prompt] = _Encoded(blocks, len(prompt))
+        return self.encoded[job.prompt]
+
+    def _sort(self) -> None:
+        """Samples of one prompt side by side, so that its keys and values are read once for all of them."""
+        sequences = sorted(self.running.values(), key=lambda each: (each.job.prompt, each.job.sample))
+        self.order = np.array([sequence.slot for sequence in sequences], np.int64)
+
+    def _grow(self) -> None:
+        """Blocks for the coming steps of every sequence; the youngest start again later when there are too few."""
+        needed_R = -(-(self.position[self.order] + self.backend.steps) // BLOCK)
+        for slot, needed in zip(self.order.tolist(), needed_R.tolist(), strict=True):
+            while slot in self.running and len(blocks := self.running[slot].blocks) < needed:
+                if self.free_blocks:
+                    self.table[slot, len(blocks)] = self.free_blocks[-1]
+                    blocks.append(self.free_blocks.pop())
+                else:
+                    self._restart_youngest()
+
+    def _restart_youngest(self) -> None:
+        youngest = next(reversed(self.running.values()))
+        self.restarts.appendleft(youngest.job)
+        self._leave(youngest)
+        if not self.encoded[youngest.job.prompt].users:
+            self.free_blocks += self.encoded.pop(youngest.job.prompt).blocks.tolist()
+        self.crowded = True
+        self._sort()
+
+    def _leave(self, sequence: _Sequence) -> None:
+        """Free the slot and the blocks of a sequence; its prompt stays while others may read it."""
+        del self.running[sequence.slot]
+        self.free_slots.append(sequence.slot)
+        self.free_blocks += sequence.blocks
+        self.encoded[sequence.job.prompt].users -= 1
+
+    def _step(self) -> Iterator[Answer]:
+        """Draw the next tokens of all running sequences, and hand out those that are finished."""
+        order, position_R, steps = self.order, self.position[self.order], self.backend.steps
+        ahead_K = np.arange(steps)
+        widest = int(position_R.max()) // BLOCK + 1 + (steps > 1)
+        rows = Rows(
+            token=self.tokens[order, position_R],
+            position=position_R,
+            table=self.table[order, : max(widest, 1)],
+            prompt_table=self.prompt_table[order],
+            prompt_length=self.prompt_length[order],
+            key=self.key[order],
+            state=self.state[order],
+            forced=self.forced[position_R[:, None] + ahead_K],
+        )
+        tokens_RK, log_probabilities_RK = self.backend.decode(rows, self.request.sampling, self.next_state)
+        self.tokens[order[:, None], position_R[:, None] + 1 + ahead_K] = tokens_RK
+        self.state[order] = rows.state
+        ends_RK = tokens_RK == EOS
+        first_end_R = np.where(ends_RK.any(1), ends_RK.argmax(1), steps)
+        left_R = self.limit[order] - position_R
+        counted_RK = ahead_K < np.minimum(first_end_R + 1, left_R)[:, None]
+        self.log_probability[order] += (log_probabilities_RK * counted_RK).sum(1)
+        self.position[order] += steps
+        ended_R = first_end_R < np.minimum(left_R, steps)
+        finished_R = np.flatnonzero(ended_R | (left_R <= steps))
+        for row in finished_R:
+            sequence = self.running[int(order[row])]
+            length = int(position_R[row]) + int(first_end_R[row] if ended_R[row] else left_R[row])
+            self._leave(sequence)
+            yield self._answer(sequence, length, ended=bool(ended_R[row]))
+        if len(finished_R):
+            self.crowded = False
+            self._sort()
+
+    def _answer(self, sequence: _Sequence, length: int, *, ended: bool) -> Answer:
+        job, slot = sequence.job, sequence.slot
+        return Answer(
+            task_id=job.task.task_id,
+            prompt=job.prompt,
+            sample=job.sample,
+            tokens=self.tokens[slot, 1 : 1 + length].copy(),
+            finish="eos" if ended else "max_tokens",
+            log_probability=float(self.log_probability[slot]),
+        )
