@@ -1,5 +1,6 @@
 """Result files of made-up runs, in the formats that the stages write: for tests of the report."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -87,37 +88,93 @@ def write_evaluation(
     }
     if deterministic:
         columns["exact"] = (legal & optimal).ravel()
-    verdicts = pa.table(columns)
-    reference = pa.table({"task_id": task_ids, "lengths": pa.array(astar.tolist(), pa.list_(pa.int32()))})
-    pq.write_table(verdicts, directory / "verdicts.parquet")
-    pq.write_table(reference, directory / "astar.parquet")
     said = {
         "size": size,
         "parameters": {"15M": 6_200_000, "46M": 33_000_000, "small": 380_000}[size],
-        "variant": variant,
-        "sequences": sequences,
-        "seed": seed,
-        "step": 1000,
-        "bootstrap_round": round_,
-        "domain": domain,
-        "settings": settings,
-        "deterministic": deterministic,
-        "data_digest": "00",
+        **{"variant": variant, "sequences": sequences, "seed": seed, "step": 1000, "bootstrap_round": round_},
+        **{"domain": domain, "settings": settings, "deterministic": deterministic, "data_digest": "00"},
     }
-    run = {
-        "model": {
-            "path": "model",
-            "digest": digest(str(directory).encode()),
-            "trained": said if trained is None else trained,
-        },
+    run = make_run(directory, domain=domain, settings=settings, tasks=tasks, samples=samples)
+    run["deterministic"], run["model"]["trained"] = deterministic, said if trained is None else trained
+    store_evaluation(directory, columns, dict(zip(task_ids, astar.tolist(), strict=True)), run)
+
+
+def make_run(directory: Path, *, domain: str, settings: dict[str, Any], tasks: int, samples: int) -> dict[str, Any]:
+    """A rollout's configuration."""
+    return {
+        "model": {"path": "model", "digest": digest(str(directory).encode()), "trained": {}},
         "data": {"path": "data", "digest": "00"},
-        **{"domain": domain, "settings": settings, "deterministic": deterministic, "split": "test"},
+        **{"domain": domain, "settings": settings, "deterministic": False, "split": "test"},
         **{"tasks": tasks, "samples": samples, "seed": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0},
         **{"max_tokens": 1000, "vocabulary_digest": "00"},
     }
-    scored = score(Scores.from_tables(verdicts, reference, task_ids=task_ids, samples=samples), resamples=200)
+
+
+def store_evaluation(
+    directory: Path, columns: dict[str, Any], astar: dict[str, list[int]], run: dict[str, Any]
+) -> None:
+    """Write what `rollout` and `evaluate` write, except for the answers."""
+    verdicts = pa.table(columns)
+    reference = pa.table({"task_id": list(astar), "lengths": pa.array(list(astar.values()), pa.list_(pa.int32()))})
+    pq.write_table(verdicts, directory / "verdicts.parquet")
+    pq.write_table(reference, directory / "astar.parquet")
+    scores = Scores.from_tables(verdicts, reference, task_ids=list(astar), samples=run["samples"])
     write_json(directory / "config.json", run)
-    write_json(directory / "metrics.json", {"run": run, **scored})
+    write_json(directory / "metrics.json", {"run": run, **score(scores, resamples=200)})
+
+
+def golden_mazes(size: int) -> list[dict[str, Any]]:
+    """Solvable golden mazes of one size, with the tokens of their search."""
+    with gzip.open(Path(__file__).parent / "golden" / "maze-deterministic.jsonl.gz", "rt") as file:
+        records = [json.loads(line) for line in file]
+    return [record for record in records if record["width"] == size and record["solvable"]]
+
+
+def thinned(trace: list[str], *, keep: float) -> list[str]:
+    """A trace without some of its steps."""
+    steps = [trace[place : place + 5] for place in range(0, len(trace), 5)]
+    kept = [step for number, step in enumerate(steps) if (number * 0.618) % 1 < keep or number == 0]
+    return [token for step in kept for token in step]
+
+
+def write_answers(directory: Path, *, size: int = 8, keep: float = 1.0, round_: int = 0) -> None:
+    """An evaluation with its answers: golden searches of mazes, with only part of their steps kept."""
+    directory.mkdir(parents=True)
+    mazes = golden_mazes(size)
+    tokens = {token for maze in mazes for part in ("prompt", "trace", "plan") for token in maze[part].split()}
+    vocabulary = Vocabulary.of(tokens | {str(number) for number in range(size)})
+    vocabulary.save(directory)
+    task_ids = make_task_ids("golden", len(mazes))
+    traces = [thinned(maze["trace"].split(), keep=keep) for maze in mazes]
+    answers = [vocabulary.encode([*t, *maze["plan"].split()]) for t, maze in zip(traces, mazes, strict=True)]
+    nodes = [len(maze["plan"].split()) // 3 for maze in mazes]
+    ids = pa.list_(pa.uint16())
+    prompts = [vocabulary.encode(maze["prompt"].split()) for maze in mazes]
+    tasks = {"task_id": task_ids, "prompt": pa.array(prompts, ids)}
+    pq.write_table(pa.table(tasks), directory / "tasks.parquet")
+    rollouts = {"task_id": task_ids, "sample": np.zeros(len(mazes), np.int32), "tokens": pa.array(answers, ids)}
+    for part, rows in enumerate(np.array_split(np.arange(len(mazes)), 2)):
+        pq.write_table(pa.table(rollouts).take(rows), directory / f"rollouts-{part:05d}.parquet")
+    columns = {
+        "task_id": task_ids,
+        "sample": np.zeros(len(mazes), np.int32),
+        "verdict": ["optimal"] * len(mazes),
+        "plan_length": nodes,
+        "optimal_length": nodes,
+        "trace_length": [len(trace) for trace in traces],
+        "trace_legal": [keep == 1.0] * len(mazes),
+        "violation": pa.array([None if keep == 1.0 else VIOLATIONS[1]] * len(mazes), pa.string()),
+    }
+    settings = {"width": size, "height": size}
+    run = make_run(directory, domain="maze", settings=settings, tasks=len(mazes), samples=1)
+    run["model"]["trained"] = {
+        "size": "small",
+        "variant": "search-augmented",
+        "sequences": 500,
+        "bootstrap_round": round_,
+    }
+    lengths = [[len(maze["trace"].split())] * 4 for maze in mazes]
+    store_evaluation(directory, columns, dict(zip(task_ids, lengths, strict=True)), run)
 
 
 def write_training(directory: Path, *, steps: int = 2000, seed: int = 0, floor: float = 0.06) -> None:
@@ -196,7 +253,7 @@ def write_experiment(directory: Path) -> None:
     for deterministic, kind in ((False, "maze-6"), (True, "maze-6-det")):
         for size, bonus in (("15M", 0.0), ("46M", 0.06)):
             for variant, start in (("search-augmented", 0.45), ("solution-only", 0.2)):
-                for sequences in (1_000, 5_000, 10_000):
+                for sequences in (1_000, 10_000):
                     for seed in range(3) if size == "15M" else (0,):
                         name = f"{size}-{variant}-{sequences}-{seed}"
                         skill = min(0.93, start + bonus + 0.13 * np.log10(sequences / 1000) * 2 + 0.02 * seed)
@@ -209,6 +266,8 @@ def write_experiment(directory: Path) -> None:
     for seed in range(2):
         sokoban = {"domain": "sokoban", "settings": SOKOBAN_7, "size": "small"}
         write_bootstrap(directory / "sokoban" / f"bootstrap-{seed}", seed=seed, **sokoban)
+    write_answers(directory / "answers" / "round-0")
+    write_answers(directory / "answers" / "round-2", keep=0.6, round_=2)
     for seed in range(2):
         write_training(directory / "maze-6" / f"train-{seed}", seed=seed)
     write_data_set(directory / "data" / "maze-6")

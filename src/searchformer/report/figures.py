@@ -10,6 +10,7 @@ from matplotlib import rc_context
 
 from searchformer.report.charts import STYLE, Chart, MissingInputError
 from searchformer.report.diagnostics import sequence_lengths, trace_validity, training_curves
+from searchformer.report.examples import example_searches
 from searchformer.report.lengths import bootstrap_steps, box_plots, histograms, scatter
 from searchformer.report.performance import pass_at_k, task_size, training_sequences
 from searchformer.report.results import Results
@@ -25,6 +26,7 @@ FIGURES: dict[str, Callable[[Results], Iterator[Chart]]] = {
     "9 training curves": training_curves,
     "10 validity of traces": trace_validity,
     "11 pass@k": pass_at_k,
+    "12 example searches": example_searches,
 }
 
 

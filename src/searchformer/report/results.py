@@ -298,7 +298,9 @@ def load_results(runs: Sequence[Path]) -> Results:
         if "bootstrap.json" in files:
             bootstraps[directory] = name
     listed = [load_chain(directory, name, evaluations) for directory, name in bootstraps.items()]
-    chains = [chain for chain in listed if chain.evaluations] or inferred_chains(evaluations.values())
+    in_chains = {one.directory for chain in listed for one in chain.evaluations}
+    unlisted = [one for one in evaluations.values() if one.directory not in in_chains]
+    chains = [*(chain for chain in listed if chain.evaluations), *inferred_chains(unlisted)]
     kept, repeated = without_repeats(evaluations.values())
     results = Results(kept, tuple(chains), tuple(curves), tuple(datasets), (*notes, *repeated))
     if not (results.evaluations or results.curves or results.datasets):
@@ -366,7 +368,7 @@ def load_chain(directory: Path, name: str, evaluations: dict[Path, Evaluation]) 
 
 
 def inferred_chains(evaluations: Iterable[Evaluation]) -> list[Chain]:
-    """Chains by what models say of their training, for results that came without a bootstrap.json."""
+    """Chains by what models say of their training, for those that no bootstrap.json lists."""
     chains: dict[Any, list[Evaluation]] = {}
     for one in evaluations:
         start = replace(one.model, round=0, control=False)
