@@ -53,7 +53,7 @@ def reseed(stream, key, index, part):
     """Set `stream` to the generator for (key, index, part)."""
     low = _mix((int(key[0]) + int(index)) & MASK)
     high = _mix(int(key[1]) ^ _mix((int(part) * 2 + 1 + (int(index) >> 32)) & MASK) ^ low)
-    stream[0] = low
+    stream[0] = _mix(low ^ high)  # the first word drawn depends on this alone, so every part must reach it
     stream[1] = high | 1  # the all-zero state is the one the generator cannot leave
 
 
