@@ -128,7 +128,7 @@ def foresee(problem):
             for step in (edge, -edge, -1, 1):
                 cell = reached[index] + step
                 reached[end] = cell  # overwritten unless the cell is free
-                end += free[cell]
+                end += int(free[cell])  # not uint8, which plain Python would keep and overflow
                 free[cell] = 0
         begin = index + 1
     return 0 if free[goal] else nodes
