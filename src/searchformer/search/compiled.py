@@ -71,26 +71,45 @@ def _plain(function: Any) -> Any:
     return getattr(function, "py_func", function)
 
 
+def _codes(code: types.CodeType) -> list[types.CodeType]:
+    """A function's code and that of the comprehensions and lambdas in it."""
+    inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return [code, *(nested for part in inner for nested in _codes(part))]
+
+
 def _names_used(code: types.CodeType) -> set[str]:
-    return {item.argval for item in dis.get_instructions(code) if item.opname == "LOAD_GLOBAL"}
+    items = [item for part in _codes(code) for item in dis.get_instructions(part)]
+    return {item.argval for item in items if item.opname == "LOAD_GLOBAL"}
 
 
 def _fingerprint(function: Any, seen: set[int]) -> bytes:
     """Bytes that change when the function, a constant it names, or a function it calls changes."""
     function = _plain(function)
     if id(function) in seen:
-        return b""
+        return function.__qualname__.encode()
     seen.add(id(function))
-    code = function.__code__
-    constants = [part.co_code if isinstance(part, types.CodeType) else part for part in code.co_consts]
-    parts = [code.co_code, repr(constants).encode(), repr(code.co_names).encode()]
-    for name in sorted(_names_used(code)):
-        value = _plain(function.__globals__.get(name))
-        if isinstance(value, types.FunctionType):
-            parts.append(_fingerprint(value, seen))
-        elif isinstance(value, int | float | str | tuple | np.ndarray):
-            parts.append(f"{name}={value!r}".encode())
+    parts = [repr(function.__defaults__).encode()]
+    for code in _codes(function.__code__):
+        constants = [part for part in code.co_consts if not isinstance(part, types.CodeType)]
+        parts += [code.co_code, repr(constants).encode(), repr(code.co_names).encode()]
+    attributes = {name for code in _codes(function.__code__) for name in code.co_names}
+    for name in sorted(_names_used(function.__code__)):
+        value = function.__globals__.get(name)
+        parts.append(name.encode() + b"=" + _fingerprint_value(value, seen))
+        if isinstance(value, ModuleType):  # constants and compiled functions of a module, such as `rules.LIMIT`
+            used = {each: getattr(value, each) for each in sorted(attributes & vars(value).keys())}
+            kept = {each: part for each, part in used.items() if not isinstance(part, types.FunctionType)}
+            parts += [f"{name}.{each}=".encode() + _fingerprint_value(part, seen) for each, part in kept.items()]
     return b"\0".join(parts)
+
+
+def _fingerprint_value(value: Any, seen: set[int]) -> bytes:
+    """The same of a global's value: a function, or a constant that numba builds into machine code."""
+    if isinstance(_plain(value), types.FunctionType):
+        return _fingerprint(value, seen)
+    if isinstance(value, np.ndarray):  # as bytes: a long array's text leaves its middle out
+        return repr((value.dtype, value.shape)).encode() + value.tobytes()
+    return repr(value).encode() if isinstance(value, int | float | complex | str | bytes | tuple | np.generic) else b""
 
 
 def _called_functions(function: Any, scope: dict[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -134,7 +153,7 @@ def _specialise(text: ModuleType, functions: tuple[str, ...], rules: Rules, comp
     if not compiled:
         return SimpleNamespace(**{name: _uncompiled(getattr(text, name), names) for name in functions})
     seen: set[int] = set()
-    scope = b"".join(_fingerprint(function, seen) for _, function in sorted(names.items()))
+    scope = b"".join(name.encode() + _fingerprint(function, seen) for name, function in sorted(names.items()))
     kernels = b"".join(_fingerprint(getattr(text, name), seen) for name in functions)
     how = _fingerprint(_Compiler.compile, seen)
     label = "_" + hashlib.blake2b(scope + kernels + how, digest_size=8).hexdigest()
