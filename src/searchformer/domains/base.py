@@ -235,7 +235,13 @@ def domain_class(name: str) -> type[Domain]:
         entry = _entry_points()[name]
     except KeyError:
         raise SearchformerError(f"no domain is called {name!r}; there are {', '.join(domain_names())}") from None
-    return entry.load()
+    try:
+        found = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise SearchformerError(f"the domain {name!r} cannot be loaded from {entry.value}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Domain)):
+        raise SearchformerError(f"the domain {name!r} must be a class derived from Domain; {entry.value} is {found!r}")
+    return found
 
 
 def make_domain(name: str, settings: dict[str, Any] | None = None) -> Domain:
