@@ -5,6 +5,7 @@ H heads, K width of a head, V vocabulary. No biases, no dropout; tensors are nam
 """
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,16 +38,51 @@ def rotate(x_BLHK: Tensor, cosines_LP: Tensor, sines_LP: Tensor) -> Tensor:
     )
 
 
+class Linear(nn.Linear):
+    """A linear map without bias that can compute its products in bf16 while its weight stays in fp32."""
+
+    half_weight: Tensor | None = None
+    """A bf16 copy of the weight, set and kept up to date by whoever wants products in bf16."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x times the weight, in x's precision."""
+        if self.half_weight is None:
+            return functional.linear(x, self.weight)
+        return HalfProduct.apply(x, self.weight, self.half_weight)
+
+
+class HalfProduct(torch.autograd.Function):
+    """x times a weight with bf16 products forward and backward; what goes in and out is fp32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, half_weight: Tensor) -> Tensor:
+        """`weight` only receives the gradient; `half_weight` is multiplied."""
+        half_x = x.bfloat16()
+        ctx.save_for_backward(half_x, half_weight)
+        return functional.linear(half_x, half_weight).float()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Gradients of x and of the fp32 weight."""
+        half_x, half_weight = ctx.saved_tensors
+        half_gradient = gradients[0].bfloat16()
+        weight_gradient = half_gradient.flatten(0, -2).T @ half_x.flatten(0, -2)
+        return (half_gradient @ half_weight).float(), weight_gradient.float(), None
+
+
 class Attention(nn.Module):
     """Multi-head attention from one sequence to another or to itself."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads = config.heads
-        self.wq = nn.Linear(config.dim, config.dim, bias=False)
-        self.wk = nn.Linear(config.dim, config.dim, bias=False)
-        self.wv = nn.Linear(config.dim, config.dim, bias=False)
-        self.wo = nn.Linear(config.dim, config.dim, bias=False)
+        self.wq = Linear(config.dim, config.dim)
+        self.wk = Linear(config.dim, config.dim)
+        self.wv = Linear(config.dim, config.dim)
+        self.wo = Linear(config.dim, config.dim)
 
     def forward(
         self,
@@ -74,9 +110,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.w1 = nn.Linear(config.dim, config.ffn, bias=False)
-        self.w2 = nn.Linear(config.ffn, config.dim, bias=False)
-        self.w3 = nn.Linear(config.dim, config.ffn, bias=False)
+        self.w1 = Linear(config.dim, config.ffn)
+        self.w2 = Linear(config.ffn, config.dim)
+        self.w3 = Linear(config.dim, config.ffn)
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         """The same shape as x."""

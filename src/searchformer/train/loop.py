@@ -1,0 +1,258 @@
+"""Training from start to end, or from the last checkpoint to the end. Out: a directory with
+
+`config.json` (the options as resolved), `metrics.jsonl`, `checkpoint/` (the state to go on from) and `model/`.
+Try: `searchformer train --data DIR --model 1M --steps 1000 --out runs/first`.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from searchformer import __version__
+from searchformer.dataset.batches import Batch, Batches, Sequences
+from searchformer.dataset.store import MANIFEST, Dataset, file_digest
+from searchformer.errors import SearchformerError
+from searchformer.files import make_directory, write_json
+from searchformer.model import Transformer, save_model
+from searchformer.train.checkpoint import State, generator_state, load_state, save_state
+from searchformer.train.evaluation import evaluate
+from searchformer.train.log import Listener, MetricsLog, Record
+from searchformer.train.objective import Objective, to_device
+from searchformer.train.optimiser import FlatParameters, learning_rate, make_optimiser
+from searchformer.train.options import TrainOptions
+from searchformer.train.precision import HalfWeights, autocast_for
+from searchformer.train.processes import Processes, joined
+from searchformer.train.setup import (
+    check_lengths,
+    first_model,
+    known,
+    model_directory,
+    open_sequences,
+    settle_precision,
+)
+
+ExactMatch = Callable[[Transformer], float]
+"""Share of a few test tasks that the model answers greedily with exactly the data set's response."""
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished run leaves behind."""
+
+    model: Path
+    """Directory of the trained model."""
+    step: int
+    """Steps done."""
+    parameters: int
+    """Trained parameters."""
+    last: dict[str, Record]
+    """The last record of each kind, `train` and `eval`, that this process wrote."""
+
+
+def train(
+    options: TrainOptions,
+    out: Path,
+    *,
+    listeners: Sequence[Listener] = (),
+    on_step: Listener | None = None,
+    exact_match: Callable[[Dataset, Sequences], ExactMatch] | None = None,
+    bootstrap_round: int = 0,
+) -> TrainResult:
+    """Train as `options` say, or go on with the run in `out`.
+
+    `listeners` hear what metrics.jsonl gets, `on_step` hears of every step; `exact_match` makes the scorer of greedy
+    answers. Under torchrun every process calls this; the first one writes.
+    """
+    with joined(options.device) as processes:
+        run = _Run(options, Path(out), processes, listeners, bootstrap_round)
+        return run.to_the_end(on_step=on_step, exact_match=exact_match)
+
+
+class _Run:
+    """Everything that one run holds while it trains."""
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        out: Path,
+        processes: Processes,
+        listeners: Sequence[Listener],
+        bootstrap_round: int,
+    ) -> None:
+        self.out, self.processes = out, processes
+        self.dataset = Dataset(options.data)
+        self.options = options = options.resolved(domain=self.dataset.manifest.domain)
+        self.bootstrap_round = bootstrap_round
+        self.train_set, self.test_set = open_sequences(self.dataset, options, processes)
+        self.batches = Batches(self.train_set, batch_size=known(options.batch_size), seed=options.seed)
+        if self.batches.batch_size < processes.world:
+            raise SearchformerError(f"{processes.world} processes need batches of at least as many sequences")
+        self.model = first_model(self.dataset, options).to(processes.device)
+        check_lengths(self.model, self.train_set, self.test_set, data=options.data)
+        self.precision = settle_precision(options, self.model, out, processes)
+        self.flat = FlatParameters(self.model)
+        self.optimiser = make_optimiser(self.flat, options)
+        self.objective = Objective(self.model)
+        self.compute = torch.compile(self.objective) if options.compile else self.objective
+        self.autocast = autocast_for(self.precision, processes.device)
+        self.result_fields = options.result_fields() | self._identity()
+        self.step = self._resume()
+        uses_copies = self.precision == "bf16" and processes.device.type == "cpu"
+        self.half = HalfWeights(self.model, self.flat) if uses_copies else None
+        self.listeners: list[Listener] = []
+        self.last: dict[str, Record] = {}
+        if processes.is_first:
+            self._write_config()
+            self.listeners = [MetricsLog(out, resume_step=self.step), *listeners]
+
+    def _identity(self) -> dict[str, Any]:
+        """Digests of what goes in."""
+        inputs = {"data_digest": file_digest(self.dataset.directory / MANIFEST)}
+        if self.options.init_from is not None:
+            inputs["init_digest"] = file_digest(model_directory(self.options.init_from) / "model.safetensors")
+        return inputs
+
+    def _write_config(self) -> None:
+        make_directory(self.out)
+        config = self.options.model_dump(mode="json") | self._identity()
+        config |= {"resolved_precision": self.precision, "package": __version__, "processes": self.processes.world}
+        write_json(self.out / "config.json", config)
+
+    def _resume(self) -> int:
+        """Take over the state of the checkpoint, if there is one; the number of steps done."""
+        state = load_state(self.out / "checkpoint", result_fields=self.result_fields)
+        if state is None:
+            return 0
+        adam = self.optimiser.state[self.flat.weights]
+        with torch.no_grad():
+            self.flat.weights.copy_(state.tensors["weights"])
+            adam["exp_avg"].copy_(state.tensors["exp_avg"])
+            adam["exp_avg_sq"].copy_(state.tensors["exp_avg_sq"])
+            adam["step"].copy_(state.tensors["adam_step"])
+        torch.set_rng_state(state.tensors["generator"])
+        assert state.data_position == state.step
+        return state.step
+
+    def _save(self) -> None:
+        """Checkpoint, then model."""
+        if not self.processes.is_first:
+            return
+        adam = self.optimiser.state[self.flat.weights]
+        tensors = {
+            "weights": self.flat.weights.detach(),
+            "exp_avg": adam["exp_avg"],
+            "exp_avg_sq": adam["exp_avg_sq"],
+            "adam_step": adam["step"],
+            "generator": generator_state(),
+        }
+        state = State(step=self.step, data_position=self.step, tensors=tensors)
+        save_state(state, self.out / "checkpoint", result_fields=self.result_fields)
+        save_model(self.model, self.dataset.vocabulary, self.out / "model", trained=self._trained())
+
+    def _trained(self) -> dict[str, Any]:
+        manifest = self.dataset.manifest
+        return {
+            "size": self.options.model,
+            "parameters": self.model.parameter_count,
+            "variant": "solution-only" if self.options.plan_only else "search-augmented",
+            "sequences": len(self.train_set),
+            "seed": self.options.seed,
+            "step": self.step,
+            "bootstrap_round": self.bootstrap_round,
+            "domain": manifest.domain,
+            "settings": manifest.settings,
+            "deterministic": bool(manifest.config.get("deterministic", False)),
+            "data_digest": self._identity()["data_digest"],
+        }
+
+    def to_the_end(
+        self, *, on_step: Listener | None, exact_match: Callable[[Dataset, Sequences], ExactMatch] | None
+    ) -> TrainResult:
+        """Steps, evaluations and checkpoints until the last step is done."""
+        options = self.options
+        scorer = None
+        if exact_match is not None and options.exact_every and self.test_set is not None and self.processes.is_first:
+            scorer = exact_match(self.dataset, self.test_set)
+        tokens, since = 0, time.perf_counter()
+        while self.step < known(options.steps):
+            batch = self.batches[self.step]
+            values = self._take_step(batch)
+            tokens += int(batch.response_lengths.sum()) - len(batch)
+            values["tokens_per_second"] = tokens / (time.perf_counter() - since)
+            if on_step is not None:
+                on_step({"step": self.step, "steps": options.steps, **values})
+            if self.step % options.log_every == 0 or self.step == options.steps:
+                self._tell("train", values)
+                tokens, since = 0, time.perf_counter()
+            paused = time.perf_counter()
+            self._pause(scorer)
+            since += time.perf_counter() - paused
+        return TrainResult(
+            model=self.out / "model", step=self.step, parameters=self.model.parameter_count, last=self.last
+        )
+
+    def _take_step(self, batch: Batch) -> Record:
+        """One optimiser step; the loss before it and the gradient's norm, over all processes, and the rate."""
+        mine = batch.take(slice(self.processes.rank, None, self.processes.world))
+        self.flat.gradient.zero_()
+        total = torch.zeros(1, device=self.processes.device)
+        for part in mine.microbatches(self.options.tokens_per_microbatch):
+            with self.autocast():
+                loss = self.compute(to_device(part, self.processes.device)) / len(batch)
+            loss.backward()
+            total += loss.detach()
+        self.processes.sum(self.flat.gradient)
+        self.processes.sum(total)
+        norm = torch.linalg.vector_norm(self.flat.gradient)
+        self._check_finite(float(total), float(norm), batch)
+        if self.options.clip is not None:
+            self.flat.gradient.mul_((self.options.clip / (norm + 1e-6)).clamp(max=1.0))
+        rate = learning_rate(self.step + 1, self.options)
+        self.optimiser.param_groups[0]["lr"] = rate
+        self.optimiser.step()
+        if self.half is not None:
+            self.half.refresh()
+        self.step += 1
+        return {"loss": float(total), "gradient_norm": float(norm), "learning_rate": rate}
+
+    def _check_finite(self, loss: float, norm: float, batch: Batch) -> None:
+        if math.isfinite(loss) and math.isfinite(norm):
+            return
+        raise SearchformerError(
+            f"step {self.step + 1}: the loss is {loss}, the gradient's norm {norm}; tasks of the batch: "
+            f"{', '.join(batch.task_ids)}; last good checkpoint: {self._last_good()}. "
+            "Lower --lr, set --clip or use --precision fp32"
+        )
+
+    def _last_good(self) -> str:
+        saved = self.step - self.step % self.options.save_every
+        return f"{self.out / 'checkpoint'} (step {saved})" if saved else "none yet"
+
+    def _pause(self, scorer: ExactMatch | None) -> None:
+        """Evaluate, answer and save when it is time to; always at the end."""
+        options, done = self.options, self.step == known(self.options.steps)
+        if self.test_set is not None and options.eval_every and (done or self.step % options.eval_every == 0):
+            scores: dict[str, Any] = evaluate(
+                self.objective,
+                self.test_set,
+                tasks=options.eval_tasks,
+                tokens_per_microbatch=options.tokens_per_microbatch,
+                processes=self.processes,
+                precision=self.autocast,
+            )
+            if scorer is not None and (done or self.step % options.exact_every == 0):
+                scores["exact_match"] = scorer(self.model)
+            self._tell("eval", {"split": "test", **scores})
+        if done or self.step % options.save_every == 0:
+            self._save()
+
+    def _tell(self, kind: str, values: Record) -> None:
+        record = {"step": self.step, "kind": kind, **values}
+        self.last[kind] = record
+        for listener in self.listeners:
+            listener(record)

@@ -1,0 +1,70 @@
+"""The processes of one run: one alone, or several as in `torchrun --nproc-per-node 2 -m searchformer train ...`."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from searchformer.errors import SearchformerError
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those of the run."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes the files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Add up the tensor over all processes, in place."""
+        if self.world > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def from_first(self, value: Any) -> Any:
+        """The first process's value, in every process; also a point where all wait for it."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+
+@contextlib.contextmanager
+def joined(device: str) -> Iterator[Processes]:
+    """Join the other processes, if torchrun started several; gloo on the CPU, nccl on GPUs."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = choose_device(device, local_rank=int(os.environ.get("LOCAL_RANK", "0")))
+    if world == 1:
+        yield Processes(rank=0, world=1, device=chosen)
+        return
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Processes(rank=rank, world=world, device=chosen)
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
+    """The device that `name` asks for; `auto` takes the first there is of cuda, mps, cpu."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, there in available.items() if there)
+    if name not in available:
+        raise SearchformerError(f"a device is one of auto, {', '.join(available)}; found {name!r}")
+    if not available[name]:
+        raise SearchformerError(f"device {name} was asked for, and torch {torch.__version__} finds none here; use cpu")
+    return torch.device(name, local_rank) if name == "cuda" else torch.device(name)
