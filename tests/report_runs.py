@@ -265,7 +265,7 @@ def write_experiment(directory: Path) -> None:
         write_evaluation(directory / "maze-8" / variant / "rollout", **options)
     for seed in range(2):
         sokoban = {"domain": "sokoban", "settings": SOKOBAN_7, "size": "small"}
-        write_bootstrap(directory / "sokoban" / f"bootstrap-{seed}", seed=seed, **sokoban)
+        write_bootstrap(directory / "sokoban" / f"bootstrap-{seed}", rounds=2, seed=seed, **sokoban)
     write_answers(directory / "answers" / "round-0")
     write_answers(directory / "answers" / "round-2", keep=0.6, round_=2)
     for seed in range(2):

@@ -284,7 +284,7 @@ def number_cells(axis: Axes, example: Example, *, scale: Normalize, count: bool)
     for (x, y), order in first_closed(example).items():
         ink = "black" if sum(colormaps["viridis"](scale(order))[:3]) > 1.5 else "white"
         number = times[(x, y)] if count else order
-        axis.text(x, y + 0.33, f"{number}", fontsize=5, color=ink, ha="center", va="center", zorder=6)
+        axis.text(x - 0.44, y + 0.44, f"{number}", fontsize=5.5, color=ink, ha="left", va="bottom", zorder=6)
 
 
 def draw_search(axis: Axes, example: Example, *, scale: Normalize) -> None:

@@ -50,7 +50,7 @@ def chain_kinds(results: Results) -> dict[Any, list[Chain]]:
     """Chains that differ in their seed only, by what they share."""
     kinds: dict[Any, list[Chain]] = {}
     for chain in results.chains:
-        if any(one.scores.trace_length.any() for one in chain.evaluations):
+        if any(metrics.searched(one.scores, one.scores.optimal).any() for one in chain.evaluations):
             rule = next((one.model.rule for one in chain.evaluations if one.model.rule), "")
             kinds.setdefault((chain.start.task, chain.start.model, chain.start.sampling, rule), []).append(chain)
     return {kind: sorted(chains, key=lambda chain: chain.start.seed) for kind, chains in kinds.items()}
@@ -65,16 +65,19 @@ def kind_label(chain: Chain) -> str:
 
 
 def families(results: Results) -> list[Family]:
-    """What figures 5 to 7 are drawn of: each bootstrap; for tasks without one, the largest searching models."""
+    """What figures 5 to 7 are drawn of: each bootstrap; without any, the largest searching models of each task."""
     found = []
     for chains in chain_kinds(results).values():
-        note = f"Seed {chains[0].start.seed} of {len(chains)}. " if len(chains) > 1 else ""
-        found.append(Family(kind_label(chains[0]), chains[0].evaluations, note))
-    covered = {family.evaluations[0].task for family in found}
+        shown = fewer_steps(chains[0].evaluations)
+        note = f"Seed {chains[0].start.seed} of {len(chains)} seeds. " if len(chains) > 1 else ""
+        note += "Some steps are not drawn. " if len(shown) < len(chains[0].evaluations) else ""
+        found.append(Family(kind_label(chains[0]), shown, note))
+    if found:
+        return found
     by_task: dict[Any, list[Evaluation]] = {}
     for group in results.groups:
         first = group.evaluations[0]
-        if group.task not in covered and not group.task.deterministic and first.metric("average_on_optimal_length"):
+        if not group.task.deterministic and first.metric("average_on_optimal_length"):
             by_task.setdefault(group.task, []).append(first)
     for task, models in by_task.items():
         left_out = len(models) - MOST_MODELS
@@ -83,6 +86,16 @@ def families(results: Results) -> list[Family]:
     if not found:
         raise MissingInputError("needs an evaluation of a model that searches, with an optimal answer")
     return found
+
+
+def fewer_steps(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation, ...]:
+    """At most `MOST_MODELS` of a chain: its start, its last step, steps between at even distances, a control."""
+    if len(evaluations) <= MOST_MODELS:
+        return evaluations
+    controls = [one for one in evaluations if one.model.control][-1:]
+    steps = [one for one in evaluations if not one.model.control]
+    places = np.unique(np.linspace(0, len(steps) - 1, MOST_MODELS - len(controls)).round().astype(int))
+    return (*(steps[place] for place in places), *controls)
 
 
 def model_label(one: Evaluation, family: Family) -> str:
@@ -211,17 +224,13 @@ def draw_steps(axis: Axes, models: list[ModelKind], steps: list[Step]) -> None:
         error = step.model.error or 0
         axis.bar(place + width / 2, step.model.value, yerr=error, color=colour(model), label=model.family, **options)
         top = max(step.model.value + error, step.astar.value + (step.astar.error or 0))
-        axis.annotate(
-            f"{-step.shorter.value:+.1f}%".replace("-", "−"),
-            (place, top),
-            (0, 4),
-            textcoords="offset points",
-            ha="center",
-        )
+        difference = f"{round(-step.shorter.value, 1) + 0.0:+.1f}%".replace("-", "−")
+        axis.annotate(difference, (place, top), (0, 4), textcoords="offset points", ha="center")
     labels = [
         "start" if not m.round and not m.control else f"{'control' if m.control else 'step'} {m.round}" for m in models
     ]
     axis.set_xticks(x, labels)
+    axis.set_xlim(-0.6, max(len(steps), 3) - 0.4)
     axis.grid(axis="x", visible=False)
     axis.margins(y=0.12)
     axis.set(xlabel="bootstrapping step", ylabel="mean trace length [tokens]")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from searchformer.errors import SearchformerError
 from searchformer.files import make_directory, read_json, write_json, write_text
-from searchformer.report.charts import save
+from searchformer.report.charts import Chart, save
 from searchformer.report.figures import draw_all
 from searchformer.report.html import found_line, page
 from searchformer.report.results import load_results
@@ -29,6 +29,7 @@ class Report:
     """What the report is made from."""
     files: tuple[str, ...]
     """Names inside the directory."""
+    charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
     left_out: tuple[str, ...]
     """One line per figure or result that is not in the report."""
@@ -51,7 +52,7 @@ def write_report(runs: Sequence[Path], *, out: Path) -> Report:
     names = (PAGE, *sorted(str(path.relative_to(out)) for path in files))
     left_out = (*drawn.left_out, *results.notes)
     write_json(out / LIST, {"found": found_line(results), "files": names, "left_out": left_out})
-    return Report(out, found_line(results), names, tuple(tables), left_out)
+    return Report(out, found_line(results), names, drawn.charts, tuple(tables), left_out)
 
 
 def forget_earlier(out: Path) -> None:
