@@ -40,6 +40,15 @@ CPU = torch.device("cpu")
 ALONE = Processes(rank=0, world=1, device=CPU)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Threads that wait for each other make small products slow on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Dataset:
     directory = tmp_path_factory.mktemp("data") / "letters"
@@ -435,19 +444,18 @@ def test_an_unknown_device_or_tracker_is_refused(tmp_path):
         make_trackers(["wandb"], tmp_path)
 
 
-def run_command(monkeypatch, capsys, *arguments: str) -> tuple[str, str]:
-    """What the command writes to stdout and stderr, run in this process."""
+def run_command(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
     monkeypatch.setattr(sys, "argv", ["searchformer", *arguments])
-    try:
+    with pytest.raises(SystemExit) as stopped:
         cli.main()
-    except SystemExit as exit:
-        assert exit.code in (0, 1)
-    return capsys.readouterr()
+    return stopped.value.code or 0, *capsys.readouterr()
 
 
 def test_the_command_prints_json_last(dataset, tmp_path, monkeypatch, capsys):
     arguments = command(dataset, tmp_path / "run", "--steps", "2", "--json", "--plot")[2:]
-    out, err = run_command(monkeypatch, capsys, *arguments)
+    code, out, err = run_command(monkeypatch, capsys, *arguments)
+    assert code == 0
     summary = json.loads(out.splitlines()[-1])
     assert summary["step"] == 2
     assert Path(summary["plot"]).exists()
@@ -456,6 +464,7 @@ def test_the_command_prints_json_last(dataset, tmp_path, monkeypatch, capsys):
 
 def test_the_command_says_in_one_line_what_is_wrong(dataset, tmp_path, monkeypatch, capsys):
     arguments = command(dataset, tmp_path / "run", "--device", "tpu")[2:]
-    _, err = run_command(monkeypatch, capsys, *arguments)
+    code, _, err = run_command(monkeypatch, capsys, *arguments)
+    assert code == 1
     assert err.startswith("searchformer: a device is one of auto")
     assert err.count("\n") == 1
