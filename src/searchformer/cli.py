@@ -58,7 +58,7 @@ def build(asked: str | None) -> typer.Typer:
     for name, summary in COMMANDS.items():
         if name == asked:
             module = importlib.import_module(f"searchformer.commands.{name}")
-            app.command(name, help=module.run.__doc__)(module.run)
+            app.command(name, help=module.run.__doc__, context_settings=getattr(module, "CONTEXT", None))(module.run)
         else:
             app.command(name, help=summary)(_placeholder(summary))
     return app

@@ -67,7 +67,8 @@ class Manifest(BaseModel):
 
 def schema(vocabulary: Vocabulary, extra: Sequence[pa.Field] = ()) -> pa.Schema:
     """Columns of a shard."""
-    ids = pa.list_(pa.uint16() if vocabulary.dtype == np.uint16 else pa.uint32())
+    kind = pa.uint16() if vocabulary.dtype == np.uint16 else pa.uint32()
+    ids = pa.list_(pa.field("element", kind, nullable=False))
     fields = [pa.field("task_id", pa.string(), nullable=False)]
     fields += [pa.field(part, ids, nullable=False) for part in PARTS]
     fields += [pa.field(f"{part}_length", pa.int32(), nullable=False) for part in PARTS]

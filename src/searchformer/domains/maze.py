@@ -106,7 +106,7 @@ def sample_task(settings, stream, problem):
     width, height = settings[WIDTH], settings[HEIGHT]
     problem[START] = _free_cell(width, height, stream, problem)
     problem[GOAL] = _free_cell(width, height, stream, problem)
-    return problem[START] != problem[GOAL]
+    return True
 
 
 def foresee(problem):

@@ -308,12 +308,12 @@ def sample_and_search(settings, key, tasks, pairs, options, ids, words, cost_bas
 
     Candidate i is drawn from (key, i); on its layout, `pairs` tasks are tried. The cursor says where to go on, so that
     a batch that ended for want of memory repeats only the candidate it was at.
-    options = [deterministic, cost_weight, estimate_weight, max_expansions, max_trace_tokens].
+    options = [deterministic, cost_weight, estimate_weight, max_expansions, max_trace_tokens, last candidate].
     """
     cursor, rejected = output.cursor, output.rejected
     deterministic = options[0] != 0
     drawn = -1
-    while cursor[ROWS] < tasks:
+    while cursor[ROWS] < tasks and cursor[CANDIDATE] <= options[5]:
         row = cursor[ROWS]
         candidate, pair = cursor[CANDIDATE], cursor[PAIR]
         if drawn != candidate:

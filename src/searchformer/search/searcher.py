@@ -68,7 +68,7 @@ class Searcher:
     def search(self, problem: np.ndarray, *, seed: int = 0, record: bool = True) -> Trace:
         """Search one task. The seed decides ties and the order of children unless the search is deterministic."""
         while True:
-            work = self._prepare(self.domain.state_size(problem), self.domain.state_room(problem))
+            work = self.prepare(self.domain.state_size(problem), self.domain.state_room(problem))
             outcome = self.kernels.search(
                 problem,
                 new_stream(seed, "search"),
@@ -85,64 +85,24 @@ class Searcher:
                 raise BudgetError(
                     f"search gave up after closing {self.options.max_expansions:,} nodes; allow more with --max-expansions"
                 )
-            self._grow(outcome)
+            self.grow(outcome)
 
     def sample(
         self, ids: np.ndarray, *, seed: int, part: int, tasks: int, pairs: int, max_trace_tokens: int
     ) -> Iterator[tuple[Rows, dict[str, int]]]:
-        """Batches of accepted tasks, `tasks` in all, with the candidates rejected so far by reason.
-
-        `ids` are the vocabulary's ids of `domain.token_list()`. Rows depend on (seed, part) only. A batch's arrays are
-        overwritten by the next.
-        """
-        domain, options = self.domain, self.options
-        settings, key = domain.sampling(), stream_key(seed, "sample", part)
-        problem, stream = np.zeros(domain.problem_size(), dtype=np.int32), np.zeros(2, dtype=np.int64)
-        words = len(domain.all_words)
-        flags = [options.deterministic, self.cost_weight, self.estimate_weight, options.max_expansions, max_trace_tokens]
-        numbers = np.array(flags, dtype=np.int64)
-        output = _output(domain.problem_size(), ids.dtype, tokens=1 << 20)
-        size, room = self._sampled_sizes(settings, problem)
+        """Batches of accepted tasks, `tasks` in all, with the candidates rejected so far by reason."""
+        sampler = Sampler(self, ids, seed=seed, part=part, pairs=pairs, max_trace_tokens=max_trace_tokens)
         done = 0
         while done < tasks:
-            work = self._prepare(size, room)
-            outcome = self.kernels.sample_and_search(
-                settings,
-                key,
-                min(tasks - done, len(output.candidates)),
-                pairs,
-                numbers,
-                ids,
-                words,
-                words + domain.numbers,
-                work,
-                output,
-                problem,
-                stream,
-            )
-            rows = int(output.cursor[kernel.ROWS])
-            if outcome in (kernel.BATCH_DONE, kernel.OUTPUT_FULL):
-                if rows == 0:
-                    output = _enlarged(output)
-                    continue
-                yield _rows(output, rows), dict(zip(kernel.REASONS, output.rejected.tolist(), strict=True))
-                done += rows
-                output.cursor[kernel.ROWS] = 0
-            else:
-                self._grow(outcome)
+            rows = sampler.draw(tasks - done)
+            yield rows, sampler.rejected()
+            done += len(rows.problems)
 
-    def _sampled_sizes(self, settings: np.ndarray, problem: np.ndarray) -> tuple[int, int]:
-        """State size and token scratch of sampled tasks, which the settings decide: taken from one of them."""
-        rules, stream = bind(self.domain.rules), new_stream(0, "sizes")
-        rules["sample_layout"](settings, stream, problem)
-        rules["sample_task"](settings, stream, problem)
-        room = max(self.domain.prompt_room(problem), self.domain.state_room(problem))
-        return self.domain.state_size(problem), room
-
-    def _prepare(self, state_size: int, room: int) -> kernel.Work:
+    def prepare(self, state_size: int, room: int) -> kernel.Work:
         """Memory for states of this size, with the present capacities."""
         if self.work is None or state_size != self._state_size or room > self._room:
             self._state_size, self._room = state_size, max(room, self._room)
+            self.work = None  # if the budget forbids the new memory, the old must not serve states of this size
             self.work = self._allocate()
         return self.work
 
@@ -177,7 +137,7 @@ class Searcher:
             )
         return kernel.Work(**{name: np.zeros(shape, dtype=kind) for name, (shape, kind) in shapes.items()})
 
-    def _grow(self, outcome: int) -> None:
+    def grow(self, outcome: int) -> None:
         """More memory of the kind that ran out."""
         if outcome == kernel.NODES_FULL:
             self._nodes *= 2
@@ -186,6 +146,69 @@ class Searcher:
         else:
             self._buckets *= 2
         self.work = None
+
+
+class Sampler:
+    """Draws tasks, one batch after the other. What it draws depends on the domain, (seed, part) and the options only."""
+
+    def __init__(
+        self, searcher: Searcher, ids: np.ndarray, *, seed: int, part: int, pairs: int, max_trace_tokens: int
+    ) -> None:
+        """`ids` are the vocabulary's ids of `domain.token_list()`; `pairs` tasks are tried on each layout."""
+        domain, options = searcher.domain, searcher.options
+        self.searcher, self.ids, self.pairs = searcher, ids, pairs
+        self.settings, self.key = domain.sampling(), stream_key(seed, "sample", part)
+        self.problem, self.stream = np.zeros(domain.problem_size(), dtype=np.int32), np.zeros(2, dtype=np.int64)
+        weights = (searcher.cost_weight, searcher.estimate_weight)
+        numbers = (options.deterministic, *weights, options.max_expansions, max_trace_tokens, 0)
+        self.numbers = np.array(numbers, dtype=np.int64)
+        self.output = _output(domain.problem_size(), ids.dtype, tokens=1 << 20)
+        self.state_size, self.room = self._sizes()
+
+    def draw(self, most: int, *, candidates: int = 1 << 62) -> Rows:
+        """The next accepted tasks: `most` or fewer, from as many `candidates`. The next draw overwrites their arrays."""
+        domain, output, words = self.searcher.domain, self.output, len(self.searcher.domain.all_words)
+        output.cursor[kernel.ROWS] = 0
+        self.numbers[5] = min(int(output.cursor[kernel.CANDIDATE]) + candidates - 1, (1 << 62))
+        while True:
+            outcome = self.searcher.kernels.sample_and_search(
+                self.settings,
+                self.key,
+                min(most, len(output.candidates)),
+                self.pairs,
+                self.numbers,
+                self.ids,
+                words,
+                words + domain.numbers,
+                self.searcher.prepare(self.state_size, self.room),
+                output,
+                self.problem,
+                self.stream,
+            )
+            rows = int(output.cursor[kernel.ROWS])
+            if outcome == kernel.BATCH_DONE or (outcome == kernel.OUTPUT_FULL and rows):
+                return _rows(output, rows)
+            if outcome == kernel.OUTPUT_FULL:
+                self.output = output = _enlarged(output)
+            else:
+                self.searcher.grow(outcome)
+
+    def rejected(self) -> dict[str, int]:
+        """Candidates rejected so far, by reason."""
+        return dict(zip(kernel.REASONS, self.output.rejected.tolist(), strict=True))
+
+    def candidates(self) -> int:
+        """Candidates drawn so far."""
+        return int(self.output.cursor[kernel.CANDIDATE])
+
+    def _sizes(self) -> tuple[int, int]:
+        """State size and token scratch of sampled tasks, which the settings decide: taken from one of them."""
+        domain = self.searcher.domain
+        rules, stream = bind(domain.rules), new_stream(0, "sizes")
+        rules["sample_layout"](self.settings, stream, self.problem)
+        rules["sample_task"](self.settings, stream, self.problem)
+        room = max(domain.prompt_room(self.problem), domain.state_room(self.problem))
+        return domain.state_size(self.problem), room
 
 
 def _trace(work: kernel.Work, *, solvable: bool) -> Trace:

@@ -1,0 +1,56 @@
+"""Progress of long commands: a bar with rate and time left on a terminal, plain lines otherwise, always on stderr."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10.0
+
+
+class ProgressLine:
+    """Shows `done` of `total`, a rate, the time left and a note."""
+
+    def __init__(self, title: str, total: int, *, unit: str) -> None:
+        self.title, self.total, self.unit = title, total, unit
+        self.began = self.shown = time.monotonic()
+        self.first: int | None = None
+        self.bar: Progress | None = None
+        if sys.stderr.isatty():
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+            )
+            self.bar = Progress(*columns, console=Console(stderr=True))
+            self.task = self.bar.add_task(title, total=total, rate="", note="")
+
+    def __enter__(self) -> "ProgressLine":
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def update(self, done: int, note: str = "") -> None:
+        """Show the new state; plain lines appear every few seconds."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = done  # what an earlier run had done says nothing about the rate
+        rate = (done - self.first) / max(now - self.began, 1e-9)
+        if self.bar:
+            self.bar.update(self.task, completed=done, rate=f"{rate:,.0f} {self.unit}/s", note=note)
+        elif now - self.shown >= PLAIN_SECONDS or done >= self.total:
+            self.shown = now
+            left = f"{(self.total - done) / rate:,.0f} s left" if rate > 0 else "time left unknown"
+            text = f"{self.title}: {done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {left}"
+            print(f"{text}; {note}" if note else text, file=sys.stderr, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar:
+            self.bar.stop()

@@ -1,0 +1,233 @@
+"""One shard of a data set: its share of tasks, sampled, searched, split by content, and written as Parquet.
+
+Shard k's rows depend on the configuration and k only, and a shorter shard is the beginning of a longer one; so any
+number of workers, before or after a crash, write the same bytes.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field
+
+from searchformer.dataset.store import PARTS, SPLITS, schema
+from searchformer.domains import Domain, make_domain
+from searchformer.errors import SearchformerError
+from searchformer.files import replacing
+from searchformer.search import Options, Sampler, Searcher
+from searchformer.search.searcher import Rows
+from searchformer.tokens.vocabulary import Vocabulary
+
+ROWS_PER_SHARD = 8192
+ROWS_PER_GROUP = 1024
+PATIENCE = 200_000
+"""Candidates without a new task before the settings are taken to be too narrow."""
+
+
+class GenerateConfig(BaseModel):
+    """How a data set is made. `tasks` apart, it decides every byte."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    domain: str
+    """Name in the registry."""
+    settings: dict[str, Any] = {}
+    """The domain's settings."""
+    tasks: int = Field(ge=1)
+    """Distinct tasks, training and test together."""
+    seed: int = 0
+    """Candidate i of shard k is drawn from (seed, k, i)."""
+    deterministic: bool = False
+    """A*'s ties by the domain's order, or at random."""
+    algorithm: str = "astar"
+    """astar, dijkstra, weighted or greedy."""
+    weight: float = 1.0
+    """Weight of h, for `weighted`."""
+    test_fraction: float = Field(0.1, ge=0, le=1)
+    """Share of layouts that belong to the test split."""
+    max_trace_tokens: int | None = Field(None, ge=1)
+    """Longer traces are rejected."""
+    max_expansions: int = Field(10_000_000, ge=1)
+    """Longer searches are rejected."""
+    start_goal_pairs: int = Field(1, ge=1)
+    """Tasks tried on each layout."""
+
+    def make_domain(self) -> Domain:
+        """The domain with its settings."""
+        return make_domain(self.domain, self.settings)
+
+    def options(self) -> Options:
+        """How to search."""
+        return Options(
+            deterministic=self.deterministic,
+            algorithm=self.algorithm,
+            weight=self.weight,
+            max_expansions=self.max_expansions,
+        )
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """What the coordinator needs to know of a shard's rows, in the order they were drawn."""
+
+    fingerprints: np.ndarray
+    """uint64 [rows]: the first 8 bytes of task_id. Equal ones count as equal tasks: at worst, one task is left out."""
+    is_test: np.ndarray
+    """bool [rows]."""
+    rejected: dict[str, int]
+    """Candidates rejected, by reason."""
+
+    def save(self, path: Path) -> None:
+        """Write to `path`, whole or not at all."""
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            reasons, counts = list(self.rejected), list(self.rejected.values())
+            np.savez(file, fingerprints=self.fingerprints, is_test=self.is_test, reasons=reasons, counts=counts)
+
+    @classmethod
+    def load(cls, path: Path) -> "ShardIndex":
+        """Read what `save` wrote."""
+        with np.load(path) as stored:
+            rejected = dict(zip(stored["reasons"].tolist(), stored["counts"].tolist(), strict=True))
+            return cls(stored["fingerprints"], stored["is_test"], rejected)
+
+
+class SplitWriter:
+    """A Parquet file of one split. Row groups have a fixed number of rows, however the rows arrive."""
+
+    def __init__(self, path: Path, columns: pa.Schema) -> None:
+        self.columns = columns
+        self.writer = pq.ParquetWriter(
+            path,
+            columns,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            column_encoding={f"{part}.list.element": "BYTE_STREAM_SPLIT" for part in PARTS},  # half the size and time
+            write_statistics=False,
+        )
+        self.waiting: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self.waiting.append(batch)
+        if sum(part.num_rows for part in self.waiting) >= ROWS_PER_GROUP:
+            table = pa.Table.from_batches(self.waiting, self.columns)
+            whole = table.num_rows - table.num_rows % ROWS_PER_GROUP
+            self.writer.write_table(table.slice(0, whole), row_group_size=ROWS_PER_GROUP)
+            self.waiting = table.slice(whole).combine_chunks().to_batches()
+
+    def close(self) -> None:
+        """Write what is left and end the file."""
+        table = pa.Table.from_batches(self.waiting, self.columns)
+        if table.num_rows:
+            self.writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+        self.writer.close()
+
+
+class ShardMaker:
+    """Makes shards of one configuration, with warm kernels and memory."""
+
+    def __init__(self, config: GenerateConfig) -> None:
+        self.config, self.domain = config, config.make_domain()
+        self.vocabulary = Vocabulary.of(self.domain.token_list())
+        self.ids = self.vocabulary.encode(self.domain.token_list())
+        self.searcher = Searcher(self.domain, config.options())
+        self.columns = schema(self.vocabulary)
+
+    def make(
+        self, directory: Path, shard: int, rows: int, progress: Callable[[int, dict[str, int]], None]
+    ) -> ShardIndex:
+        """Write the shard's files and, last, its index. `progress` hears of new rows and of all rejections so far."""
+        index_path = directory / f"{shard:05d}.npz"
+        paths = [directory / f"{shard:05d}.{split}.parquet" for split in SPLITS]
+        with replacing(paths[0]) as train, replacing(paths[1]) as test:
+            writers = [SplitWriter(train, self.columns), SplitWriter(test, self.columns)]
+            index = self._fill(writers, shard, rows, progress)
+            for writer in writers:
+                writer.close()
+        index.save(index_path)
+        return index
+
+    def _fill(
+        self, writers: list[SplitWriter], shard: int, rows: int, progress: Callable[[int, dict[str, int]], None]
+    ) -> ShardIndex:
+        config = self.config
+        longest = config.max_trace_tokens or (1 << 31) - 1
+        sampler = Sampler(
+            self.searcher,
+            self.ids,
+            seed=config.seed,
+            part=shard,
+            pairs=config.start_goal_pairs,
+            max_trace_tokens=longest,
+        )
+        seen: set[bytes] = set()
+        fingerprints: list[bytes] = []
+        flags: list[bool] = []
+        duplicates, last_success = 0, 0
+        while len(flags) < rows:
+            batch = sampler.draw(rows - len(flags), candidates=20_000)
+            digests, is_test = self._identify(batch)
+            new = np.array([digest not in seen and not seen.add(digest) for digest in digests], dtype=bool)
+            duplicates += int(np.sum(~new))
+            for split, writer in enumerate(writers):
+                writer.write(self._table(batch, digests, keep=new & (is_test == split)))
+            fingerprints += [digest[:8] for digest, keep in zip(digests, new, strict=True) if keep]
+            flags += is_test[new].tolist()
+            if new.any():
+                last_success = sampler.candidates()
+            elif sampler.candidates() - last_success >= PATIENCE:
+                break
+            progress(int(new.sum()), {**sampler.rejected(), "duplicate": duplicates})
+        rejected = {**sampler.rejected(), "duplicate": duplicates}
+        return ShardIndex(np.frombuffer(b"".join(fingerprints), dtype=">u8"), np.array(flags, dtype=bool), rejected)
+
+    def _identify(self, batch: Rows) -> tuple[list[bytes], np.ndarray]:
+        """Digests of the rows' tasks, and which belong to the test split: both by content alone."""
+        name = self.domain.name.encode()
+        problems = batch.problems.astype("<i4", copy=False)
+        layouts = np.ascontiguousarray(self.domain.layout(problems))
+        limit = round(self.config.test_fraction * 2**64)
+        digests = [hashlib.blake2b(name + row.tobytes(), digest_size=16).digest() for row in problems]
+        is_test = [
+            int.from_bytes(hashlib.blake2b(name + row.tobytes(), digest_size=16).digest()[:8], "big") < limit
+            for row in layouts
+        ]
+        return digests, np.array(is_test, dtype=bool)
+
+    def _table(self, batch: Rows, digests: list[bytes], *, keep: np.ndarray) -> pa.RecordBatch:
+        """The rows that `keep` [rows] names, copied."""
+        lengths = {part: np.diff(batch.ends[part]) for part in PARTS}
+        arrays = [pa.array([digests[row].hex() for row in np.flatnonzero(keep)], type=pa.string())]
+        for part in PARTS:
+            # numpy's gather is several times faster than Arrow's filter on lists
+            values = batch.parts[part][np.repeat(keep, lengths[part])]
+            ends = np.concatenate([[0], np.cumsum(lengths[part][keep])]).astype(np.int32)
+            arrays.append(pa.ListArray.from_arrays(ends, values, type=self.columns.field(part).type))
+        arrays += [pa.array(lengths[part][keep], type=pa.int32()) for part in PARTS]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+
+
+def copy_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) -> None:
+    """Write the rows of `source` that `keep` [rows] names to `target`, as a ShardMaker would have."""
+    with replacing(target) as temporary, pq.ParquetFile(source) as file:
+        writer = SplitWriter(temporary, columns)
+        first = 0
+        for batch in file.iter_batches(batch_size=ROWS_PER_GROUP):
+            writer.write(batch.filter(pa.array(keep[first : first + batch.num_rows])))
+            first += batch.num_rows
+        writer.close()
+
+
+def too_narrow(config: GenerateConfig, found: int, rejected: dict[str, int]) -> SearchformerError:
+    """The error for settings that do not give as many distinct tasks."""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items() if count)
+    return SearchformerError(
+        f"found {found:,} distinct tasks of the {config.tasks:,} asked for, then none in {PATIENCE:,} candidates "
+        f"(rejected: {reasons or 'none'}); ask for fewer, or for larger {config.domain} tasks"
+    )
