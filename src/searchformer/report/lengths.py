@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Ratio, Scores, bootstrap, over_seeds, task_resamples
@@ -373,7 +374,7 @@ def scatter(results: Results) -> Iterator[Chart]:
     found = families(results)
     for family in found:
         evaluations = family.evaluations
-        figure, axes = panels(3, len(evaluations), width=2.15, height=2.25, sharex=True, sharey=True)
+        figure, axes = scatter_panels(len(evaluations))
         rows: list[tuple[Any, ...]] = []
         limits = []
         for column, one in enumerate(evaluations):
@@ -398,7 +399,7 @@ def scatter(results: Results) -> Iterator[Chart]:
         finish_scatter(axes, np.concatenate(limits))
         for axis, kind in zip(axes[:, 0], KINDS, strict=True):
             axis.set_ylabel(f"{kind}\nmodel [tokens]")
-        for axis in axes[-1]:
+        for axis in axes[-1] if len(evaluations) > 1 else axes.flat:
             axis.set_xlabel("A* [tokens]")
         yield Chart(
             named("07-length-scatter", family, found),
@@ -420,6 +421,14 @@ def scatter(results: Results) -> Iterator[Chart]:
             ),
             tuple(rows),
         )
+
+
+def scatter_panels(models: int) -> tuple[Figure, Any]:
+    """A row per kind of answer and a column per model; a single model gets one row. Axes [kinds, models]."""
+    if models > 1:
+        return panels(len(KINDS), models, width=2.15, height=2.25, sharex=True, sharey=True)
+    figure, axes = panels(1, len(KINDS), width=2.5, height=2.6, sharex=True, sharey=True)
+    return figure, axes.T
 
 
 def draw_scatter(
