@@ -46,7 +46,7 @@ class ModelConfig(BaseModel):
 
 
 SIZES: dict[str, dict[str, int]] = {
-    "1M": {"dim": 96, "layers": 4, "heads": 4, "ffn": 256},
+    "1M": {"dim": 128, "layers": 3, "heads": 4, "ffn": 256},
     "3M": {"dim": 128, "layers": 6, "heads": 4, "ffn": 384},
     "15M": {"dim": 192, "layers": 6, "heads": 3, "ffn": 512},
     "46M": {"dim": 384, "layers": 8, "heads": 4, "ffn": 1024},
