@@ -75,10 +75,10 @@ def below(stream, limit):
 
 
 def shuffle(stream, order, count):
-    """Shuffle order[:count] in place. One word serves four draws: what a draw leaves of it is the next one's word."""
+    """Shuffle order[:count] in place. One word serves four small draws: what a draw leaves of it is the next's word."""
     word = 0
     for place in range(count - 1, 0, -1):
-        if (count - 1 - place) % 4 == 0:
+        if (count - 1 - place) % 4 == 0 or place >= 32:  # four larger ones would use a word's 32 bits up
             word = next_word(stream)
         word *= place + 1
         other = word >> 32
