@@ -336,7 +336,9 @@ def test_kinds_of_tasks_in_words() -> None:
     sokoban = TaskKind.of("sokoban", SOKOBAN_7, deterministic=False)
     assert sokoban.label == "sokoban 7×7, 2 walls, 2 boxes"
     assert TaskKind.of("maze", MAZE_8, deterministic=True).label == "maze 8×8, deterministic"
-    assert TaskKind.of("tiles", {"side": 3, "format": "x"}, deterministic=False).label == "tiles 3 side"
+    one_box = {"width": 5, "height": 6, "walls": 0, "boxes": 1, "max_cost": 99, "tokens_format": "paper"}
+    assert TaskKind.of("sokoban", one_box, deterministic=False).label == "sokoban 5×6, 1 box"
+    assert TaskKind.of("towers", {"disks": 3, "max_cost": None}, deterministic=False).label == "towers 3 disks"
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------------

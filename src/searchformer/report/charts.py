@@ -104,7 +104,7 @@ def hide_unused(axes: Sequence[Axes], used: int) -> None:
 
 
 def legend_below(figure: Figure, axes: Iterable[Axes], *, columns: int = 3) -> None:
-    """One legend for all axes, under them, each label once."""
+    """One legend for all axes, under them, each label once; the figure grows by what it takes."""
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
@@ -113,7 +113,9 @@ def legend_below(figure: Figure, axes: Iterable[Axes], *, columns: int = 3) -> N
     if entries:
         entry_inches = 0.7 + 0.066 * max(map(len, entries))
         fitting = max(1, min(columns, int(figure.get_figwidth() / entry_inches)))
-        even = -(-len(entries) // -(-len(entries) // fitting))
+        lines = -(-len(entries) // fitting)
+        even = -(-len(entries) // lines)
+        figure.set_figheight(figure.get_figheight() + 0.1 + 0.18 * lines)
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=even)
 
 

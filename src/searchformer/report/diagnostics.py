@@ -94,7 +94,7 @@ def curve_panels(curves: tuple[Curve, ...]) -> list[tuple[str, str, str, dict[st
     for split in splits or [None]:
         where = {"split": split} if split else {}
         suffix = f" ({split})" if split else ""
-        for column in ("loss", "plan_accuracy", "exact_match"):
+        for column in ("loss", "plan_accuracy", "sequence_accuracy", "exact_match"):
             name = "evaluation loss" if column == "loss" else column.replace("_", " ")
             wanted.append((f"{name}{suffix}", "eval", column, where))
     return [panel for panel in wanted if any(len(curve.points(panel[1], panel[2], **panel[3])) for curve in curves)]

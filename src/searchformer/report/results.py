@@ -23,6 +23,7 @@ from searchformer.evaluate.metrics import Scores
 from searchformer.files import read_json
 
 SEARCH_AUGMENTED, SOLUTION_ONLY = "search-augmented", "solution-only"
+SINGULAR = {"walls": "wall", "boxes": "box"}
 EVALUATION_FILES = ("metrics.json", "verdicts.parquet", "astar.parquet")
 
 
@@ -44,9 +45,10 @@ class TaskKind:
     @property
     def size(self) -> str:
         """The size in words: `10×10`, `7×7, 2 walls, 2 boxes`."""
-        rest = dict(self.settings)
+        rest = {name: value for name, value in self.settings if name != "max_cost"}
         parts = [f"{rest.pop('width')}×{rest.pop('height')}"] if {"width", "height"} <= rest.keys() else []
-        parts += [f"{value} {name}" for name, value in reversed(rest.items()) if isinstance(value, int) and value]
+        counts = [(name, value) for name, value in reversed(rest.items()) if isinstance(value, int) and value]
+        parts += [f"{value} {name if value > 1 else SINGULAR.get(name, name)}" for name, value in counts]
         return ", ".join(parts)
 
     @property
