@@ -112,7 +112,7 @@ def test_pass_at_k_stays_exact_for_64_answers() -> None:
 
 
 def test_solution_only_answers_have_no_search_lengths() -> None:
-    scored = metrics.score(scores_of({**VERDICTS, "trace_length": [0] * 6, "trace_legal": pa.nulls(6, pa.bool_())}))
+    scored = metrics.score(scores_of({**VERDICTS, "trace_length": [0] * 6, "trace_legal": [None] * 6}))
     undefined = {"value": None, "low": None, "high": None, "standard_error": None}
     for name in ("ilr_on_solved_mean", "ilr_on_optimal_shortest", "average_on_optimal_length", "length_ratio_of_means"):
         assert scored["metrics"][name] == undefined
@@ -171,8 +171,7 @@ def test_a_subset_keeps_only_its_tasks() -> None:
 
 def test_bootstrap_interval_of_a_share_is_near_the_normal_one() -> None:
     hits = np.arange(400) < 100
-    drawn = metrics.task_resamples(400, resamples=4000, seed=1)
-    estimate = metrics.bootstrap(metrics.Ratio(hits * 1.0, np.ones(400)), drawn)
+    (estimate,) = metrics.bootstrap([metrics.Ratio(hits * 1.0, np.ones(400))], seed=1, resamples=4000)
     error = math.sqrt(0.25 * 0.75 / 400)
     assert estimate.value == 0.25
     assert estimate.standard_error == pytest.approx(error, rel=0.05)
@@ -181,9 +180,23 @@ def test_bootstrap_interval_of_a_share_is_near_the_normal_one() -> None:
 
 
 def test_every_resample_draws_as_many_tasks_as_there_are() -> None:
-    drawn = metrics.task_resamples(17, resamples=50, seed=0)
+    (drawn,) = metrics.task_resamples(17, resamples=50, seed=0)
     assert drawn.shape == (50, 17)
     assert set(drawn.sum(axis=1)) == {17}
+
+
+def test_resampling_in_parts_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = metrics.task_resamples(17, resamples=50, seed=0)
+    monkeypatch.setattr(metrics, "DRAWS_AT_ONCE", 17 * 8)
+    parts = list(metrics.task_resamples(17, resamples=50, seed=0))
+    assert [len(part) for part in parts] == [8] * 6 + [2]
+    assert np.concatenate(parts).tolist() == whole.tolist()
+
+
+def test_a_metric_that_few_tasks_have_is_estimated_from_resamples_that_draw_them() -> None:
+    weight = np.array([1.0, 0.0, 0.0, 0.0])
+    (estimate,) = metrics.bootstrap([metrics.Ratio(weight * 7, weight)], resamples=200)
+    assert (estimate.value, estimate.low, estimate.high, estimate.standard_error) == (7, 7, 7, 0)
 
 
 def test_intervals_depend_on_the_seed_alone() -> None:

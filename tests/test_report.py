@@ -127,7 +127,8 @@ def test_the_page_needs_nothing_but_itself_and_links_to_files_that_exist(report:
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    write_answers(tmp_path / "run")
+    write_training(tmp_path / "run" / "training", steps=100)
+    write_evaluation(tmp_path / "run" / "rollout", variant="solution-only")
     first, second = (write_report([tmp_path / "run"], out=tmp_path / name) for name in ("a", "b"))
     assert first.files == second.files
     for name in (*first.files, "report.json"):

@@ -17,12 +17,17 @@ def run(
     Everything below each RUN is used: evaluations, bootstrap runs, training curves, data sets.
     """
     from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from searchformer.report.write import write_report
 
     messages = Console(stderr=True, highlight=False, soft_wrap=True)
-    with messages.status("drawing figures"):
-        report = write_report(runs, out=out)
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TextColumn("figures"), TimeRemainingColumn())
+    with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as progress:
+        bar = progress.add_task("drawing", total=None)
+        report = write_report(
+            runs, out=out, on_figure=lambda done, total: progress.update(bar, completed=done, total=total)
+        )
     messages.print(report.found, markup=False)
     for line in report.left_out:
         messages.print(line, markup=False)

@@ -10,7 +10,7 @@ no plan.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike
 from searchformer.errors import SearchformerError
 
 VERDICTS = ("optimal", "feasible", "invalid")
+DRAWS_AT_ONCE = 1 << 22
+"""Numbers held at a time while tasks are resampled."""
 
 
 class IncompleteScoresError(SearchformerError):
@@ -99,7 +101,7 @@ class Scores:
             placed[place] = values
             return placed.reshape(len(task_ids), samples)
 
-        legal = _column(verdicts, "trace_legal")
+        legal = _column(verdicts, "trace_legal").cast(pa.bool_())
         optimal_length = grid(_integers(verdicts, "optimal_length"))
         if np.any(uneven := (optimal_length != optimal_length[:, :1]).any(1)):
             raise SearchformerError(f"task {task_ids[int(uneven.argmax())]} has answers with different optimal lengths")
@@ -175,7 +177,7 @@ def _astar_lengths(astar: pa.Table, *, task_ids: Sequence[str]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """A metric as a ratio of sums over tasks, so that resampling tasks is two matrix products.
+    """A metric as a ratio of sums over tasks, so that resampling tasks is a matrix product.
 
     A plain mean over tasks has weight one everywhere; a mean over some tasks has weight zero at the others.
     """
@@ -391,20 +393,39 @@ class Estimate:
     """Standard deviation of the estimate."""
 
 
-def task_resamples(tasks: int, *, resamples: int, seed: int) -> np.ndarray:
-    """How often each task is drawn in each resample of n tasks with replacement, float [resamples, n]."""
+def task_resamples(tasks: int, *, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each task is drawn in each resample of n tasks with replacement, in parts of shape [some, n].
+
+    In parts, so that memory does not grow with resamples x tasks; the draws are the same whatever the parts.
+    """
     generator = np.random.Generator(np.random.PCG64(seed))
-    return generator.multinomial(tasks, np.full(tasks, 1 / tasks), size=resamples).astype(float)
+    chances = np.full(tasks, 1 / tasks)
+    at_once = max(1, DRAWS_AT_ONCE // tasks)
+    for begin in range(0, resamples, at_once):
+        size = min(at_once, resamples - begin)
+        yield generator.multinomial(tasks, chances, size=size).astype(float)
 
 
-def bootstrap(ratio: Ratio, drawn: np.ndarray, *, confidence: float = 0.95) -> Estimate:
-    """The percentile bootstrap over tasks: the metric's value, interval and standard error; drawn [resamples, n].
+def bootstrap(
+    ratios: Sequence[Ratio], *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
+) -> list[Estimate]:
+    """The percentile bootstrap over tasks: each metric's value, interval and standard error, from the same resamples.
 
     A resample that weighs nothing (no task with an optimal answer was drawn) has no value and is left out.
     """
+    columns = np.column_stack([array for ratio in ratios for array in (ratio.numerator, ratio.weight)])
+    drawn = task_resamples(len(columns), resamples=resamples, seed=seed)
+    sums = np.concatenate([part @ columns for part in drawn])
+    return [
+        _estimate(ratio, sums[:, 2 * index], sums[:, 2 * index + 1], confidence=confidence)
+        for index, ratio in enumerate(ratios)
+    ]
+
+
+def _estimate(ratio: Ratio, numerators: np.ndarray, weights: np.ndarray, *, confidence: float) -> Estimate:
+    """An estimate from a ratio and its two sums in each resample, float [resamples] each."""
     if (value := ratio.value) is None:
         return Estimate(None, None, None, None)
-    numerators, weights = drawn @ ratio.numerator, drawn @ ratio.weight
     values = numerators[weights > 0] / weights[weights > 0]
     tail = (1 - confidence) / 2
     low, high = np.quantile(values, [tail, 1 - tail])
@@ -433,16 +454,16 @@ def over_seeds(values: Sequence[float]) -> Repeats:
 
 def score(scores: Scores, *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95) -> dict[str, Any]:
     """All of the above, ready for metrics.json; lists hold one value per k = 1..m."""
-    drawn = task_resamples(scores.tasks, resamples=resamples, seed=seed)
     ratios = {name: metric(scores) for name, metric in METRICS.items()}
     if scores.exact is not None:
         ratios = {"exact_match": exact_match(scores.exact), **ratios}
+    estimates = bootstrap(list(ratios.values()), seed=seed, resamples=resamples, confidence=confidence)
     return {
         "tasks": scores.tasks,
         "samples": scores.samples,
         "astar_runs": scores.astar_lengths.shape[1],
         "intervals": {"over": "tasks", "confidence": confidence, "resamples": resamples, "seed": seed},
-        "metrics": {name: vars(bootstrap(r, drawn, confidence=confidence)) for name, r in ratios.items()},
+        "metrics": {name: vars(estimate) for name, estimate in zip(ratios, estimates, strict=True)},
         "any_optimal": any_of_first(scores.optimal).tolist(),
         "any_feasible": any_of_first(scores.correct).tolist(),
         "pass_at_k": pass_at_k(scores.optimal).tolist(),

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from searchformer.evaluate import metrics
-from searchformer.evaluate.metrics import Ratio, Scores, bootstrap, over_seeds, task_resamples
+from searchformer.evaluate.metrics import Ratio, Scores, bootstrap, over_seeds
 from searchformer.report.charts import (
     BLACK,
     GREY,
@@ -142,9 +142,8 @@ def measure_step(lengths: Sequence[tuple[Ratio, Ratio, int]]) -> Step:
     """One step over seeds: means with standard errors over seeds, or over tasks where there is one seed."""
     if len(lengths) == 1:
         model, astar, tasks = lengths[0]
-        drawn = task_resamples(len(model.weight), resamples=2000, seed=0)
         shorter = Ratio(astar.numerator - model.numerator, astar.numerator)
-        estimates = [bootstrap(ratio, drawn) for ratio in (model, astar, shorter)]
+        estimates = bootstrap([model, astar, shorter])
         values = [Measured(estimate.value or 0.0, estimate.standard_error, 1) for estimate in estimates]
         return Step(values[0], values[1], values[2].scaled(100), tasks)
     pairs = [(model.value or 0.0, astar.value or 1.0) for model, astar, _ in lengths]

@@ -35,14 +35,22 @@ class Report:
     """One line per figure or result that is not in the report."""
 
 
-def write_report(runs: Sequence[Path], *, out: Path) -> Report:
-    """Write a report on everything found below `runs` into `out`; files of an earlier report there are removed."""
+def write_report(
+    runs: Sequence[Path], *, out: Path, on_figure: Callable[[int, int], None] = lambda done, total: None
+) -> Report:
+    """Write a report on everything found below `runs` into `out`; files of an earlier report there are removed.
+
+    `on_figure` hears how many figures are done, and of how many.
+    """
     results = load_results(runs)
     drawn = draw_all(results)
     tables = all_tables(results)
     forget_earlier(out)
     figures, table_directory = make_directory(out / "figures"), make_directory(out / "tables")
-    files = [path for chart in drawn.charts for path in save(chart, figures)]
+    files = []
+    for done, chart in enumerate(drawn.charts, start=1):
+        files += save(chart, figures)
+        on_figure(done, len(drawn.charts))
     for table in tables:
         for ending, written in WRITERS.items():
             files.append(table_directory / f"{table.name}.{ending}")
