@@ -50,7 +50,7 @@ class Backend(Protocol):
         """Prepare for block numbers below `blocks` and responses of up to `positions` positions."""
 
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
-        """Encode a prompt (ids incl. bos and eos) and keep every layer's cross-attention keys and values in `blocks`."""
+        """Encode a prompt (ids incl. bos and eos); its cross-attention keys and values of all layers go to `blocks`."""
 
     def decode(self, rows: Rows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw `steps` tokens for each row. Returns tokens int32 and log-probabilities float32, both [R, steps].

@@ -6,6 +6,7 @@ Shape suffixes as in `kernels.py`.
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 import llvmlite.binding
 import numpy as np
@@ -119,7 +120,7 @@ class CpuBackend:
         """Uninitialised keys, values and scales; the system gives memory to a block when it is first written."""
         shape, width = (blocks, self.config.layers, self.config.heads), self.config.head_dim
         dtype, share = {"fp32": (np.float32, 1), "bf16": (np.uint32, 2), "int8": (np.int8, 1)}[self.precision]
-        keys = np.empty((*shape, width, BLOCK // share), dtype)
+        keys = np.empty((*shape, width // share, BLOCK), dtype)
         values = np.empty((*shape, BLOCK, width // share), dtype)
         return keys, values, np.empty((*shape, 2, BLOCK if self.precision == "int8" else 0), np.float32)
 
@@ -150,7 +151,7 @@ class CpuBackend:
         count = len(rows.token)
         self._make_room(-(-count // self.threads))
         bounds = np.linspace(0, count, min(self.threads, count) + 1).astype(int)
-        parts = [_slice(rows, first, last) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+        parts = [_slice(rows, first, last) for first, last in pairwise(bounds)]
         if len(parts) == 1 and self.threads == 1:
             results = [self._decode_part(0, parts[0], sampling, next_state)]
         else:
@@ -189,12 +190,12 @@ class CpuBackend:
             kernels.rotate_and_store(
                 a["mixed"], self._cosines, self._sines, rows.position, *cache, index, rows.table, query
             )
-            kernels.attend(query, *cache, index, rows.table, length, scores, a["normed"])
+            kernels.attend(query, *cache, index, rows.table, length, True, scores, a["normed"])
             torch.mm(t["normed"], layer.attention_out, out=t["change"])
             change = a["change"]
             kernels.add_and_norm(x, change, layer.cross_norm, eps, a["normed"])
             torch.mm(t["normed"], layer.cross_query, out=t["cross"])
-            kernels.attend(a["cross"], *cache, index, rows.prompt_table, rows.prompt_length, scores, a["normed"])
+            kernels.attend(a["cross"], *cache, index, rows.prompt_table, rows.prompt_length, False, scores, a["normed"])
             torch.mm(t["normed"], layer.cross_out, out=t["change"])
             kernels.add_and_norm(x, change, layer.ffn_norm, eps, a["normed"])
             torch.mm(t["normed"], layer.ffn_in, out=t["hidden"])

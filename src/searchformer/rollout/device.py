@@ -1,7 +1,8 @@
 """The backend for any device PyTorch knows: its own operations only, and no look at a result before the last step.
 
-Blocks of the cache are gathered per layer and go through `scaled_dot_product_attention`. Shape suffixes: R rows, K steps,
-D model width, H heads, E head width, L layers, N cache blocks, B positions of a block, T blocks of a table, V vocabulary.
+Blocks of the cache are gathered per layer and go through `scaled_dot_product_attention`. Shape suffixes: R rows,
+K steps, D model width, H heads, E head width, L layers, N cache blocks, B positions of a block, T blocks of a
+table, V vocabulary.
 """
 
 import copy

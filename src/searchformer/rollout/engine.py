@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer

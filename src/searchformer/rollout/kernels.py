@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 BLOCK = 64
 """Positions of one cache block."""
 
+_CACHE_LINE = 64
+
 # Sums may be reordered and products fused, which lets loops vectorise; infinities and NaN keep their meaning.
-_compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "arcp", "nsz"})
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
+_compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 
 _WORD = ir.IntType(32)
 
@@ -85,11 +89,27 @@ def _float_of_bits(typing: Any, bits: Any) -> Any:
     return types.float32(types.int32), generate
 
 
+@intrinsic
+def _prefetch(typing: Any, matrix: Any, offset: Any) -> Any:
+    """Ask for the cache line `offset` bytes into a contiguous array, before it is needed."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = ir.IntType(8).as_pointer()
+        address = builder.gep(builder.bitcast(array.data, byte), [arguments[1]], source_etype=ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [address, _bits(0), _bits(3), _bits(1)])
+        return context.get_dummy_value()
+
+    return types.void(matrix, types.int64), generate
+
+
 def _put(target: Any, row: int, column: int, value: float) -> None:
     """target[row, column] = value, rounded to the array's kind of number; only called from compiled code."""
 
 
-@overload(_put, inline="always")
+@overload(_put, jit_options={"fastmath": _FAST})
 def _put_for(target: Any, row: Any, column: Any, value: Any) -> Callable[..., None]:
     if target.dtype == types.uint16:
 
@@ -103,47 +123,50 @@ def _put_for(target: Any, row: Any, column: Any, value: Any) -> Callable[..., No
     return put
 
 
-def _pair(matrix: Any, row: int, column: int, half: int) -> Any:
-    """The numbers in `column` and `half + column` of a cache block's row; only called from compiled code."""
+def _pair(matrix: Any, row: int, column: int, next_row: int, next_column: int) -> Any:
+    """The numbers at (row, column) and at (next_row, next_column); words hold both in one place, (row, column)."""
 
 
-@overload(_pair, inline="always")
-def _pair_for(matrix: Any, row: Any, column: Any, half: Any) -> Callable[..., Any]:
+@overload(_pair, jit_options={"fastmath": _FAST})
+def _pair_for(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any) -> Callable[..., Any]:
     if matrix.dtype == types.uint32:
 
-        def pair(matrix: Any, row: Any, column: Any, half: Any) -> Any:
+        def pair(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any) -> Any:
             word = matrix[row, column]
             return _low(word), _high(word)
     else:
 
-        def pair(matrix: Any, row: Any, column: Any, half: Any) -> Any:
-            return np.float32(matrix[row, column]), np.float32(matrix[row, half + column])
+        def pair(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any) -> Any:
+            return np.float32(matrix[row, column]), np.float32(matrix[next_row, next_column])
 
     return pair
 
 
-def _keep(matrix: Any, row: int, column: int, half: int, value: float) -> None:
-    """Write one number, already scaled, into a cache block; only called from compiled code."""
+def _keep_pair(
+    matrix: Any, row: int, column: int, next_row: int, next_column: int, first: float, second: float
+) -> None:
+    """Write what `_pair` reads; only called from compiled code."""
 
 
-@overload(_keep, inline="always")
-def _keep_for(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> Callable[..., None]:
+@overload(_keep_pair, jit_options={"fastmath": _FAST})
+def _keep_pair_for(
+    matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any
+) -> Callable[..., None]:
     if matrix.dtype == types.uint32:
 
-        def keep(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> None:
-            bits = np.uint32(_rounded_bits(value))
-            if column < half:
-                matrix[row, column] = (matrix[row, column] & np.uint32(0xFFFF0000)) | bits
-            else:
-                matrix[row, column - half] = (matrix[row, column - half] & np.uint32(0xFFFF)) | (bits << np.uint32(16))
+        def keep(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any) -> None:
+            high = np.uint32(_rounded_bits(second)) << np.uint32(16)
+            matrix[row, column] = np.uint32(_rounded_bits(first)) | high
     elif matrix.dtype == types.int8:
 
-        def keep(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> None:
-            matrix[row, column] = np.int8(np.rint(value))
+        def keep(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any) -> None:
+            matrix[row, column] = np.int8(np.rint(first))
+            matrix[next_row, next_column] = np.int8(np.rint(second))
     else:
 
-        def keep(matrix: Any, row: Any, column: Any, half: Any, value: Any) -> None:
-            matrix[row, column] = value
+        def keep(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any) -> None:
+            matrix[row, column] = first
+            matrix[next_row, next_column] = second
 
     return keep
 
@@ -156,7 +179,7 @@ _EXPONENT_BIAS, _MANTISSA_BITS = np.int32(127), np.int32(23)
 _C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(np.log(2) ** k / np.prod(np.arange(1.0, k + 1))) for k in range(1, 7))
 
 
-@njit(inline="always")
+@_compiled
 def _exp(x: float) -> float:
     """e**x in float32 to about 1e-7, in operations that vectorise; clamped instead of overflowing."""
     power = min(max(x, _LOWEST), _HIGHEST) * _LOG2_E
@@ -199,7 +222,7 @@ def gate(hidden_R2F: np.ndarray, out_RF: np.ndarray) -> None:
             _put(out_RF, row, f, value / (_ONE + _exp(-value)) * widen(hidden_R2F[row, width + f]))
 
 
-@njit(inline="always")
+@_compiled
 def _scale_of(vector: np.ndarray) -> float:
     """What int8 steps stand for, so that the vector's largest number becomes 127."""
     largest = np.float32(1e-30)
@@ -217,9 +240,10 @@ def _store(
     if scale_2B.shape[1] > 0:
         key_step, value_step = _scale_of(key_E), _scale_of(value_E)
         scale_2B[0, at], scale_2B[1, at] = key_step, value_step
-    for e in range(key_E.shape[0]):
-        _keep(keys_EB, e, at, BLOCK // 2, key_E[e] / key_step)
-        _keep(values_BE, at, e, key_E.shape[0] // 2, value_E[e] / value_step)
+    half = key_E.shape[0] // 2
+    for e in range(half):
+        _keep_pair(keys_EB, e, at, half + e, at, key_E[e] / key_step, key_E[half + e] / key_step)
+        _keep_pair(values_BE, at, e, at, half + e, value_E[e] / value_step, value_E[half + e] / value_step)
 
 
 @_compiled
@@ -236,13 +260,18 @@ def rotate_and_store(
     query_RD: np.ndarray,
 ) -> None:
     """Turn queries and keys to their position (RoPE); queries go to `query_RD`, keys and values into the cache."""
-    heads, width = keys_NLHEB.shape[2], keys_NLHEB.shape[3]
-    dim = heads * width
+    heads, dim = keys_NLHEB.shape[2], query_RD.shape[1]
+    width = dim // heads
     key, value = np.empty(width, np.float32), np.empty(width, np.float32)
     for row in range(position_R.shape[0]):
         position = position_R[row]
         block, at = table_RT[row, position // BLOCK], position % BLOCK
+        after = min(row + 1, position_R.shape[0] - 1)
+        next_block, next_at = table_RT[after, position_R[after] // BLOCK], position_R[after] % BLOCK
         for head in range(heads):
+            ahead = keys_NLHEB[next_block, layer, head]
+            for e in range(ahead.shape[0]):  # a column touches as many cache lines as it has entries
+                _prefetch(ahead, (e * BLOCK + next_at) * ahead.itemsize)
             for pair in range(width // 2):
                 cosine, sine = cosines[position, pair], sines[position, pair]
                 here = head * width + 2 * pair
@@ -273,7 +302,8 @@ def store_prompt(
     table_T: np.ndarray,
 ) -> None:
     """Write one layer's cross-attention keys and values (float32, S prompt positions) into the prompt's blocks."""
-    heads, width = keys_NLHEB.shape[2], keys_NLHEB.shape[3]
+    heads = keys_NLHEB.shape[2]
+    width = keys_SD.shape[1] // heads
     for position in range(keys_SD.shape[0]):
         block, at = table_T[position // BLOCK], position % BLOCK
         for head in range(heads):
@@ -288,24 +318,56 @@ def store_prompt(
 
 
 @_compiled
-def _add_weighted_rows(out: np.ndarray, weights: np.ndarray, matrix: np.ndarray, rows: int, half: int) -> None:
-    """out[: 2 * half] += weights[:rows] @ matrix[:rows]; several rows at a time, so that `out` is rarely touched."""
-    whole = rows - rows % 4
-    for m in range(0, whole, 4):
-        w0, w1, w2, w3 = weights[m], weights[m + 1], weights[m + 2], weights[m + 3]
+def _fetch(ahead: np.ndarray, line: int, end: int) -> int:
+    """Ask for the bytes of `ahead` from `line` to `end`; returns where to go on."""
+    while line < end:
+        _prefetch(ahead, line)
+        line += _CACHE_LINE
+    return line
+
+
+@_compiled
+def _scores(query_E: np.ndarray, keys_EB: np.ndarray, ahead: np.ndarray, score_B: np.ndarray) -> None:
+    """score = query @ keys, for all positions of a block; meanwhile the block `ahead` is fetched."""
+    half = query_E.shape[0] // 2
+    whole, line = half - half % 2, 0
+    score_B[:] = 0.0
+    for e in range(0, whole, 2):
+        a0, a1, b0, b1 = query_E[e], query_E[e + 1], query_E[half + e], query_E[half + e + 1]
+        line = _fetch(ahead, line, (e + 2) * ahead.nbytes // half)
+        for n in range(BLOCK):
+            k0, l0 = _pair(keys_EB, e, n, half + e, n)
+            k1, l1 = _pair(keys_EB, e + 1, n, half + e + 1, n)
+            score_B[n] += a0 * k0 + b0 * l0 + a1 * k1 + b1 * l1
+    for e in range(whole, half):
+        for n in range(BLOCK):
+            k0, l0 = _pair(keys_EB, e, n, half + e, n)
+            score_B[n] += query_E[e] * k0 + query_E[half + e] * l0
+
+
+@_compiled
+def _add_values(
+    weight_B: np.ndarray, values_BE: np.ndarray, count: int, ahead: np.ndarray, total_E: np.ndarray
+) -> None:
+    """total += weight @ values, over the first `count` positions of a block; meanwhile `ahead` is fetched."""
+    half = total_E.shape[0] // 2
+    whole, line = count - count % 4, 0
+    for b in range(0, whole, 4):
+        w0, w1, w2, w3 = weight_B[b], weight_B[b + 1], weight_B[b + 2], weight_B[b + 3]
+        line = _fetch(ahead, line, (b + 4) * ahead.nbytes // BLOCK)
         for n in range(half):
-            a0, b0 = _pair(matrix, m, n, half)
-            a1, b1 = _pair(matrix, m + 1, n, half)
-            a2, b2 = _pair(matrix, m + 2, n, half)
-            a3, b3 = _pair(matrix, m + 3, n, half)
-            out[n] += w0 * a0 + w1 * a1 + w2 * a2 + w3 * a3
-            out[half + n] += w0 * b0 + w1 * b1 + w2 * b2 + w3 * b3
-    for m in range(whole, rows):
-        w0 = weights[m]
+            u0, v0 = _pair(values_BE, b, n, b, half + n)
+            u1, v1 = _pair(values_BE, b + 1, n, b + 1, half + n)
+            u2, v2 = _pair(values_BE, b + 2, n, b + 2, half + n)
+            u3, v3 = _pair(values_BE, b + 3, n, b + 3, half + n)
+            total_E[n] += w0 * u0 + w1 * u1 + w2 * u2 + w3 * u3
+            total_E[half + n] += w0 * v0 + w1 * v1 + w2 * v2 + w3 * v3
+    for b in range(whole, count):
+        w0 = weight_B[b]
         for n in range(half):
-            a0, b0 = _pair(matrix, m, n, half)
-            out[n] += w0 * a0
-            out[half + n] += w0 * b0
+            u0, v0 = _pair(values_BE, b, n, b, half + n)
+            total_E[n] += w0 * u0
+            total_E[half + n] += w0 * v0
 
 
 @_compiled
@@ -333,44 +395,53 @@ def attend(
     layer: int,
     table_RT: np.ndarray,
     length_R: np.ndarray,
+    stream: bool,
     scores: np.ndarray,
     out_RD: np.ndarray,
 ) -> None:
     """Attention of one query per row over the first `length_R` positions of the blocks in the row's table.
 
     Heads are the outer loop: rows that share their blocks (the prompt's, in cross-attention) find them in the core's
-    own cache. `scores` is scratch for the longest row, rounded up to whole blocks.
+    own cache. Blocks that come from main memory instead (`stream`) are asked for one ahead. `scores` is scratch for
+    the longest row, rounded up to whole blocks.
     """
-    heads, width, scaled = keys_NLHEB.shape[2], keys_NLHEB.shape[3], scales_NLH2B.shape[4] > 0
+    rows, heads, scaled = length_R.shape[0], keys_NLHEB.shape[2], scales_NLH2B.shape[4] > 0
+    width = query_RD.shape[1] // heads
     query, total = np.empty(width, np.float32), np.empty(width, np.float32)
     shrink = np.float32(1.0 / np.sqrt(width))
     for head in range(heads):
         first = head * width
-        for row in range(length_R.shape[0]):
+        for row in range(rows):
             length = length_R[row]
             for e in range(width):
                 query[e] = widen(query_RD[row, first + e]) * shrink
                 total[e] = 0.0
-            for start in range(0, length, BLOCK):
-                block, score = table_RT[row, start // BLOCK], scores[start : start + BLOCK]
-                score[:] = 0.0
-                _add_weighted_rows(score, query, keys_NLHEB[block, layer, head], width, BLOCK // 2)
+            last = (length - 1) // BLOCK
+            for i in range(last + 1):
+                block, score = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
+                ahead = values_NLHBE[table_RT[row, 0], layer, head]
+                if i < last:
+                    ahead = keys_NLHEB[table_RT[row, i + 1], layer, head]
+                _scores(query, keys_NLHEB[block, layer, head], ahead if stream else ahead[:0], score)
                 if scaled:
-                    for i in range(BLOCK):
-                        score[i] *= scales_NLH2B[block, layer, head, 0, i]
+                    for b in range(BLOCK):
+                        score[b] *= scales_NLH2B[block, layer, head, 0, b]
             _softmax(scores, length)
-            for start in range(0, length, BLOCK):
-                block, weight = table_RT[row, start // BLOCK], scores[start : start + BLOCK]
-                count = min(BLOCK, length - start)
+            for i in range(last + 1):
+                block, weight = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
+                ahead = keys_NLHEB[table_RT[(row + 1) % rows, 0], layer, (head + (row + 1) // rows) % heads]
+                if i < last:
+                    ahead = values_NLHBE[table_RT[row, i + 1], layer, head]
+                count = min(BLOCK, length - i * BLOCK)
                 if scaled:
-                    for i in range(count):
-                        weight[i] *= scales_NLH2B[block, layer, head, 1, i]
-                _add_weighted_rows(total, weight, values_NLHBE[block, layer, head], count, width // 2)
+                    for b in range(count):
+                        weight[b] *= scales_NLH2B[block, layer, head, 1, b]
+                _add_values(weight, values_NLHBE[block, layer, head], count, ahead if stream else ahead[:0], total)
             for e in range(width):
                 _put(out_RD, row, first + e, total[e])
 
 
-@njit(inline="always")
+@_compiled
 def _uniform(key: int, position: int) -> float:
     """The number in [0, 1) that decides the token at `position`; the twin of `noise.uniform`."""
     z = key + np.uint64(position + 1) * np.uint64(0x9E3779B97F4A7C15)

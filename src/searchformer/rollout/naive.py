@@ -51,7 +51,7 @@ def sample_naively(
 
 
 def choose(logits_V: np.ndarray, allowed_V: np.ndarray, sampling: Sampling, number: float) -> int:
-    """The token that `number` in [0, 1) picks: the first at which the cumulated probability, in id order, exceeds it."""
+    """The token that `number` in [0, 1) picks: the first whose cumulated probability, in id order, exceeds it."""
     logits_V = np.where(allowed_V, logits_V, -np.inf)
     if sampling.temperature == 0:
         return int(logits_V.argmax())
