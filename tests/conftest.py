@@ -45,6 +45,12 @@ def domain(request) -> Domain:
     return make_domain(*request.param)
 
 
+@pytest.fixture(scope="session")
+def every_domain() -> list[Domain]:
+    """All registered domains with all their small settings."""
+    return [make_domain(*variant) for variant in VARIANTS]
+
+
 @pytest.fixture(params=domain_names())
 def smallest(request) -> Domain:
     """Every registered domain once, with its smallest settings."""
