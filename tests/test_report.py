@@ -31,8 +31,10 @@ from searchformer.evaluate import metrics
 from searchformer.report.charts import slug, thousands
 from searchformer.report.diagnostics import smoothed
 from searchformer.report.examples import example_of, prompt_groups, typical_sample
-from searchformer.report.lengths import fewer_steps, optimal_in_both, step_lengths
-from searchformer.report.results import Results, TaskKind, load_results, size_order
+from searchformer.report.families import fewer_steps
+from searchformer.report.kinds import TaskKind, size_order
+from searchformer.report.results import Results, load_results
+from searchformer.report.steps import optimal_in_both, step_lengths
 from searchformer.report.tables import Column, Measured, Table, all_tables, to_csv, to_html, to_latex, to_markdown
 from searchformer.report.write import Report, write_report
 

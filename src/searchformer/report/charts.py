@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing, write_text
-from searchformer.report.results import SEARCH_AUGMENTED, SOLUTION_ONLY, ModelKind, size_order
+from searchformer.report.kinds import SEARCH_AUGMENTED, SOLUTION_ONLY, ModelKind, size_order
 
 BLUE, GREEN, VERMILION, PURPLE = "#0072B2", "#009E73", "#D55E00", "#CC79A7"
 ORANGE, SKY, YELLOW, BLACK, GREY = "#E69F00", "#56B4E9", "#F0E442", "#000000", "#8C8C8C"

@@ -24,7 +24,7 @@ from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
 from searchformer.records import Trace
 from searchformer.report.charts import GREY, VERMILION, Chart, MissingInputError, panels
-from searchformer.report.lengths import Family, families, model_label, named
+from searchformer.report.families import Family, families, model_label, named
 from searchformer.report.results import Evaluation, Results, read_table
 from searchformer.search import Searcher
 from searchformer.tokens.vocabulary import Vocabulary

@@ -11,9 +11,10 @@ from matplotlib import rc_context
 from searchformer.report.charts import STYLE, Chart, MissingInputError
 from searchformer.report.diagnostics import sequence_lengths, trace_validity, training_curves
 from searchformer.report.examples import example_searches
-from searchformer.report.lengths import bootstrap_steps, box_plots, histograms, scatter
+from searchformer.report.lengths import box_plots, histograms, scatter
 from searchformer.report.performance import pass_at_k, task_size, training_sequences
 from searchformer.report.results import Results
+from searchformer.report.steps import bootstrap_steps
 
 FIGURES: dict[str, Callable[[Results], Iterator[Chart]]] = {
     "2 correct answers against training sequences": training_sequences,

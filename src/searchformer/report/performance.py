@@ -17,7 +17,8 @@ from searchformer.report.charts import (
     panels,
     thousands,
 )
-from searchformer.report.results import Group, Results, TaskKind
+from searchformer.report.kinds import TaskKind
+from searchformer.report.results import Group, Results
 from searchformer.report.tables import Measured, measure
 
 ERRORS = "Error bars: standard error over training seeds (over resampled test tasks where there is one seed)."

@@ -1,0 +1,95 @@
+"""Which models belong in one figure: the steps of a bootstrap, or the searching models of one kind of task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from searchformer.evaluate import metrics
+from searchformer.report.charts import MissingInputError, slug
+from searchformer.report.results import Chain, Evaluation, Results
+
+MOST_MODELS = 6
+"""Models side by side in one figure."""
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Models that belong in one figure: the steps of a bootstrap, or the searching models of one kind of task."""
+
+    label: str
+    evaluations: tuple[Evaluation, ...]
+    """One seed of each model."""
+    note: str
+    """Which seed, and what was left out."""
+
+    @property
+    def slug(self) -> str:
+        """Part of a file name."""
+        return slug(self.label)
+
+
+def chain_kinds(results: Results) -> dict[Any, list[Chain]]:
+    """Chains that differ in their seed only, by what they share."""
+    kinds: dict[Any, list[Chain]] = {}
+    for chain in results.chains:
+        if any(metrics.searched(one.scores, one.scores.optimal).any() for one in chain.evaluations):
+            rule = next((one.model.rule for one in chain.evaluations if one.model.rule), "")
+            kinds.setdefault((chain.start.task, chain.start.model, chain.start.sampling, rule), []).append(chain)
+    return {kind: sorted(chains, key=lambda chain: chain.start.seed) for kind, chains in kinds.items()}
+
+
+def kind_label(chain: Chain) -> str:
+    """What a chain is about: `maze 6×6, 15M, 10,000 sequences`."""
+    model = chain.start.model
+    sequences = f"{model.sequences:,} sequences" if model.sequences else ""
+    rule = next((one.model.rule for one in chain.evaluations if one.model.rule), "")
+    return ", ".join(part for part in (chain.start.task.label, model.size, sequences, rule) if part)
+
+
+def families(results: Results) -> list[Family]:
+    """What figures 5 to 7 are drawn of: each bootstrap; without any, the largest searching models of each task."""
+    found = []
+    for chains in chain_kinds(results).values():
+        shown = fewer_steps(chains[0].evaluations)
+        note = f"Seed {chains[0].start.seed} of {len(chains)} seeds. " if len(chains) > 1 else ""
+        note += "Some steps are not drawn. " if len(shown) < len(chains[0].evaluations) else ""
+        found.append(Family(kind_label(chains[0]), shown, note))
+    if found:
+        return found
+    by_task: dict[Any, list[Evaluation]] = {}
+    for group in results.groups:
+        first = group.evaluations[0]
+        if not group.task.deterministic and first.metric("average_on_optimal_length"):
+            by_task.setdefault(group.task, []).append(first)
+    for task, models in by_task.items():
+        left_out = len(models) - MOST_MODELS
+        note = f"{left_out} models with fewer parameters or training sequences are not drawn. " if left_out > 0 else ""
+        found.append(Family(task.label, tuple(models[-MOST_MODELS:]), note))
+    if not found:
+        raise MissingInputError("needs an evaluation of a model that searches, with an optimal answer")
+    return found
+
+
+def fewer_steps(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation, ...]:
+    """At most `MOST_MODELS` of a chain: its start, its last step, steps between at even distances, a control."""
+    if len(evaluations) <= MOST_MODELS:
+        return evaluations
+    controls = [one for one in evaluations if one.model.control][-1:]
+    steps = [one for one in evaluations if not one.model.control]
+    places = np.unique(np.linspace(0, len(steps) - 1, MOST_MODELS - len(controls)).round().astype(int))
+    return (*(steps[place] for place in places), *controls)
+
+
+def model_label(one: Evaluation, family: Family) -> str:
+    """A model's name, with whatever tells it from the others of its family."""
+    sequences = {other.model.sequences for other in family.evaluations}
+    sizes = {other.model.size for other in family.evaluations}
+    name = one.model.label if len(sizes) > 1 else one.model.name
+    return f"{name}, {one.model.sequences:,} seq." if len(sequences) > 1 and one.model.sequences else name
+
+
+def named(number: str, family: Family, of: Sequence[Family]) -> str:
+    """A chart's name; the family is part of it where there are several."""
+    return number if len(of) == 1 else f"{number}-{family.slug}"
