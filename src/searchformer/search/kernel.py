@@ -368,7 +368,8 @@ def sample_and_search(settings, key, tasks, pairs, options, ids, words, cost_bas
                 output.prompt_ends[row + 1] = prompt_end
                 output.trace_ends[row + 1] = trace_end
                 output.plan_ends[row + 1] = plan_end
-                output.problems[row] = problem
+                for index in range(len(problem)):  # a slice's check of shapes would take seconds to compile
+                    output.problems[row, index] = problem[index]
                 output.candidates[row] = candidate
                 cursor[ROWS] += 1
         if reason >= 0:
