@@ -1,0 +1,1 @@
+"""Searches as tokens: vocabularies and the grammar of prompts and responses."""
