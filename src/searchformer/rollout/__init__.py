@@ -3,5 +3,6 @@
 from searchformer.rollout.engine import Engine
 from searchformer.rollout.naive import sample_naively
 from searchformer.rollout.requests import Answer, Prompt, Sampling
+from searchformer.rollout.work import RolloutOptions, roll_out
 
-__all__ = ["Answer", "Engine", "Prompt", "Sampling", "sample_naively"]
+__all__ = ["Answer", "Engine", "Prompt", "RolloutOptions", "Sampling", "roll_out", "sample_naively"]

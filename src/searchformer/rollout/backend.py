@@ -41,10 +41,12 @@ class Rows:
 class Backend(Protocol):
     """Weights and cache on one device."""
 
-    block_bytes: int
-    """Memory of one cache block."""
     steps: int
     """Tokens to draw between two looks at the result: 1 where looking is free, more where it stalls the device."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Memory of one cache block."""
 
     def reserve(self, blocks: int, *, positions: int) -> None:
         """Prepare for block numbers below `blocks` and responses of up to `positions` positions."""

@@ -7,15 +7,16 @@ Shape suffixes as in `kernels.py`.
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import cast
 
-import llvmlite.binding
+import llvmlite.binding  # type: ignore[import-untyped]
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
-from searchformer.model.layers import rotary_table
+from searchformer.model.layers import DecoderBlock, rotary_table
 from searchformer.rollout import kernels
 from searchformer.rollout.backend import BLOCK, Rows
 from searchformer.rollout.requests import Sampling
@@ -81,14 +82,15 @@ class CpuBackend:
         self._layers = [self._layer(index) for index in range(self.config.layers)]
         with torch.no_grad():
             self._embedding = model.decoder.embedding.weight.float().numpy()
-            self._output_norm = model.decoder.output[0].weight.float().numpy()
-            self._output = model.decoder.output[1].weight.float().t().contiguous()
+            norm, output = cast(tuple[nn.RMSNorm, nn.Linear], tuple(model.decoder.output))
+            self._output_norm = norm.weight.float().numpy()
+            self._output = output.weight.float().t().contiguous()
         self._workspaces: list[_Workspace] = []
         self._pool: ThreadPoolExecutor | None = None
         self._allocate(0)
 
     def _layer(self, index: int) -> _Layer:
-        block = self.model.decoder.layers[index]
+        block = cast(DecoderBlock, self.model.decoder.layers[index])
         own, cross, ffn = block.attention, block.attention_feat, block.feed_forward
 
         def joined(*weights: Tensor, dtype: torch.dtype = self._products) -> Tensor:

@@ -6,6 +6,7 @@ table, V vocabulary.
 """
 
 import copy
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
-from searchformer.model.layers import rotary_table, rotate
+from searchformer.model.layers import DecoderBlock, rotary_table, rotate
 from searchformer.rollout.backend import BLOCK, Rows
 from searchformer.rollout.requests import Sampling
 
@@ -32,12 +33,17 @@ class DeviceBackend:
         self.model, self.config, self.device, self.steps = model, model.config, model.device, steps
         self.dtype = DTYPES[precision]
         self.decoder = copy.deepcopy(model.decoder).requires_grad_(False)
+        self.layers = cast(list[DecoderBlock], list(self.decoder.layers))
         for module in self.decoder.layers.modules():
             if isinstance(module, nn.Linear):
                 module.to(self.dtype)
-        self.block_bytes = 2 * self.config.layers * BLOCK * self.config.dim * self.dtype.itemsize
         self._cache = self._empty(0)
         self._forward = torch.compile(self._logits, dynamic=True) if compile else self._logits
+
+    @property
+    def block_bytes(self) -> int:
+        """Keys and values of one block in all layers."""
+        return 2 * self.config.layers * BLOCK * self.config.dim * self.dtype.itemsize
 
     def _empty(self, blocks: int) -> Tensor:
         """Keys and values, [2, L, N, B, H, E]."""
@@ -64,7 +70,7 @@ class DeviceBackend:
         features_SD = self.model.encode(torch.as_tensor(prompt, dtype=torch.int64, device=self.device)[None])[0]
         positions = torch.arange(len(prompt), device=self.device)
         block_S, at_S = torch.as_tensor(blocks, device=self.device).long()[positions // BLOCK], positions % BLOCK
-        for layer, block in enumerate(self.decoder.layers):
+        for layer, block in enumerate(self.layers):
             for part, linear in enumerate((block.attention_feat.wk, block.attention_feat.wv)):
                 states_SHE = linear(features_SD.to(self.dtype)).unflatten(-1, (self.config.heads, -1))
                 self._cache[part, layer, block_S, at_S] = states_SHE
@@ -110,7 +116,7 @@ class DeviceBackend:
         turn = tuple(table[position_R][:, None] for table in self._rotary)
         here_R = table_RT.gather(1, (position_R // BLOCK)[:, None])[:, 0], position_R % BLOCK
         x_RD = self.decoder.embedding(token_R).float()
-        for layer, block in enumerate(self.decoder.layers):
+        for layer, block in enumerate(self.layers):
             own, cross, ffn = block.attention, block.attention_feat, block.feed_forward
             normed_RD = block.attention_norm(x_RD).to(self.dtype)
             query, key, value = (self._heads(linear(normed_RD)) for linear in (own.wq, own.wk, own.wv))

@@ -22,13 +22,13 @@ from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
 from searchformer.rollout.requests import (
     Answer,
-    Automaton,
     Prompt,
     Sampling,
     check_ids,
     make_prompt,
     noise_key,
 )
+from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
 DEFAULT_SLOTS = 128

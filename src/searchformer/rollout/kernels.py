@@ -9,11 +9,14 @@ L layers, N cache blocks, B positions of a block, T blocks of a row's table, V v
 A cache array's last axis is half or all of what its suffix says, see `CacheFormat`.
 """
 
+# mypy cannot follow types through numba's intrinsics and overloads:
+# mypy: disable-error-code="call-arg, operator, return-value, assignment, var-annotated"
+
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload

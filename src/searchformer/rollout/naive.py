@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from searchformer.model import Transformer
-from searchformer.rollout.requests import Answer, Automaton, Finish, Prompt, Sampling, noise_key, uniform
+from searchformer.rollout.requests import Answer, Finish, Prompt, Sampling, noise_key, uniform
+from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.vocabulary import BOS, EOS
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -11,15 +11,6 @@ from searchformer.seeding import child_seed, digest
 from searchformer.tokens.vocabulary import BOS, EOS, UnknownTokenError, Vocabulary
 
 Finish = Literal["eos", "max_tokens"]
-
-
-class Automaton(Protocol):
-    """Which token may follow: what `searchformer.tokens.grammar` offers, as far as sampling needs it."""
-
-    start: int
-    """State before the first token."""
-    next_state: np.ndarray
-    """int32 [states, vocabulary]: the state after a token, -1 where the token is not allowed."""
 
 
 @dataclass(frozen=True)
