@@ -27,3 +27,35 @@ class Trace:
     """int32 [N, S]: the nodes' states."""
     plan: np.ndarray
     """int32 [L, S]: the states from start to goal."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an answer is worth."""
+
+    verdict: str
+    """`optimal`, `feasible` or `invalid`."""
+    reason: str | None
+    """Why it is invalid: the first reason found."""
+    plan_length: int
+    """Nodes of the answer's plan; -1 without one."""
+    optimal_length: int
+    """Nodes of a shortest plan; -1 if the task has none."""
+    trace_length: int
+    """Tokens before the plan."""
+    created: int
+    """Create steps in the trace."""
+    closed: int
+    """Close steps in the trace."""
+    trace_legal: bool | None
+    """Whether the trace is a legal execution of A*; None without a trace."""
+    violation: str | None
+    """The first thing that is wrong with the trace."""
+    violation_position: int
+    """The token where that is; -1 if nowhere."""
+    legal_share: float
+    """Share of the trace's steps that are legal, replaying on past errors; 0 without a trace."""
+    cost_errors: int
+    """Steps with a wrong g."""
+    estimate_errors: int
+    """Steps with a wrong h."""

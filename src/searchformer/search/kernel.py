@@ -282,6 +282,18 @@ def put_trace(problem, work, ids, words, cost_base, out, at):
     return at
 
 
+def trace_tokens(problem, work):
+    """Number of tokens of the recorded events."""
+    states, state, tokens = work.states, work.state, work.tokens
+    total = 0
+    for index in range(work.counters[EVENTS]):
+        node = work.event[index] >> 1
+        for entry in range(len(state)):
+            state[entry] = states[node, entry]
+        total += 3 + write_state(problem, state, tokens)
+    return total
+
+
 def put_plan(problem, work, ids, words, out, at):
     """Write the plan as ids, start first. Returns the new end, or -1 if `out` is full."""
     states, state, tokens, order = work.states, work.state, work.tokens, work.event

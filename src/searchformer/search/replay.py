@@ -130,6 +130,29 @@ def step_end(codes, begin, end, keywords):
     return at
 
 
+def first_malformed(codes, keywords, plan_width):
+    """Where codes stop being steps: keyword, state, two costs; then `plan` and `plan_width` tokens. -1 if nowhere."""
+    end = len(codes)
+    in_plan = False
+    at = 0
+    while at < end:
+        if not keywords - 3 <= codes[at] < keywords:
+            return at
+        stop = step_end(codes, at, end, keywords)
+        in_plan = in_plan or codes[at] == keywords - 3
+        if in_plan and codes[at] != keywords - 3:
+            return at
+        costs = 0 if in_plan else 2
+        for index in range(at + 1, stop):
+            is_cost = codes[index] >= COST
+            if is_cost != (index >= stop - costs):
+                return index
+        if (in_plan and stop - at != 1 + plan_width) or stop - at < 2 + costs:
+            return stop
+        at = stop
+    return -1
+
+
 def replay_plan(problem, codes, begin, end, keywords, ground, outcome):
     """Walk the plan in codes[begin:end]. outcome = [how it ended, step where, nodes]. `keywords` is 1 + create's code."""
     state, children, tokens = ground.state, ground.children, ground.tokens

@@ -18,7 +18,7 @@ from searchformer.search.compiled import bind, specialise
 from searchformer.search.ordering import weights
 from searchformer.seeding import new_stream, stream_key
 
-FUNCTIONS = ("search", "put", "put_trace", "put_plan", "plan_nodes", "sample_and_search")
+FUNCTIONS = ("search", "trace_tokens", "sample_and_search")
 GIGABYTE = 1 << 30
 
 
@@ -67,24 +67,26 @@ class Searcher:
 
     def search(self, problem: np.ndarray, *, seed: int = 0, record: bool = True) -> Trace:
         """Search one task. The seed decides ties and the order of children unless the search is deterministic."""
+        outcome, work = self._run(problem, seed, record)
+        return _trace(work, solvable=outcome == kernel.SOLVED)
+
+    def trace_length(self, problem: np.ndarray, *, seed: int = 0) -> int:
+        """Tokens of one search's trace."""
+        _, work = self._run(problem, seed, True)
+        return int(self.kernels.trace_tokens(problem, work))
+
+    def _run(self, problem: np.ndarray, seed: int, record: bool) -> tuple[int, kernel.Work]:
+        """Search with as much memory as it takes."""
+        options = self.options
+        numbers = (options.deterministic, self.cost_weight, self.estimate_weight, options.max_expansions, record)
         while True:
             work = self.prepare(self.domain.state_size(problem), self.domain.state_room(problem))
-            outcome = self.kernels.search(
-                problem,
-                new_stream(seed, "search"),
-                self.options.deterministic,
-                self.cost_weight,
-                self.estimate_weight,
-                self.options.max_expansions,
-                record,
-                work,
-            )
+            outcome = self.kernels.search(problem, new_stream(seed, "search"), *numbers, work)
             if outcome in (kernel.SOLVED, kernel.UNSOLVABLE):
-                return _trace(work, solvable=outcome == kernel.SOLVED)
+                return outcome, work
             if outcome == kernel.OVER_BUDGET:
-                raise BudgetError(
-                    f"search gave up after closing {self.options.max_expansions:,} nodes; allow more with --max-expansions"
-                )
+                limit = f"{options.max_expansions:,}"
+                raise BudgetError(f"search gave up after closing {limit} nodes; allow more with --max-expansions")
             self.grow(outcome)
 
     def sample(
@@ -166,7 +168,7 @@ class Sampler:
         self.state_size, self.room = self._sizes()
 
     def draw(self, most: int, *, candidates: int = 1 << 62) -> Rows:
-        """The next accepted tasks: `most` or fewer, from as many `candidates`. The next draw overwrites their arrays."""
+        """The next accepted tasks: `most` or fewer, from that many `candidates`. The next draw overwrites them."""
         domain, output, words = self.searcher.domain, self.output, len(self.searcher.domain.all_words)
         output.cursor[kernel.ROWS] = 0
         self.numbers[5] = min(int(output.cursor[kernel.CANDIDATE]) + candidates - 1, (1 << 62))

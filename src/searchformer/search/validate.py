@@ -15,10 +15,10 @@ import numpy as np
 
 from searchformer.domains import Domain
 from searchformer.search import replay
-from searchformer.search.compiled import specialise
+from searchformer.search.compiled import bind, specialise
 from searchformer.search.ordering import weights
 
-FUNCTIONS = ("replay_plan", "replay_trace")
+FUNCTIONS = ("first_malformed", "replay_plan", "replay_trace")
 UNKNOWN = -(1 << 24)
 """Code of a token that the domain does not have."""
 MOST_REPLAYS = 256
@@ -88,6 +88,18 @@ class Validator:
         """Where the plan begins in an answer: at the first `plan`, or at the end."""
         places = np.flatnonzero(codes == self.keywords - 3)
         return int(places[0]) if len(places) else len(codes)
+
+    def malformed(self, problem: np.ndarray, codes: np.ndarray) -> int:
+        """The first token that is not where a trace and a plan would have it, or -1."""
+        unknown = np.flatnonzero(codes == UNKNOWN)
+        rules = self.domain.rules
+        tokens = np.zeros(self.domain.state_room(problem), dtype=np.int32)
+        state = np.zeros(self.domain.state_size(problem), dtype=np.int32)
+        bind(rules)["start"](problem, state)
+        width = (rules.write_plan or rules.write_state)(problem, state, tokens)
+        known = codes[: unknown[0]] if len(unknown) else codes
+        place = int(self.kernels.first_malformed(known, self.keywords, width))
+        return int(unknown[0]) if len(unknown) and place in (-1, len(known)) else place
 
     def plan(self, problem: np.ndarray, codes: np.ndarray) -> PlanVerdict:
         """Walk an answer's plan from the start."""
