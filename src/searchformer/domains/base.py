@@ -213,7 +213,8 @@ def parse_groups(tokens: list[str], shape: tuple[Group, ...]) -> Groups:
 
 def _number(tokens: list[str], at: int, limit: int) -> int:
     found = tokens[at] if at < len(tokens) else "the end"
-    if not (found.isascii() and found.isdigit() and str(int(found)) == found and int(found) < limit):
+    known = found.isascii() and found.isdigit() and len(found) < 10  # Python refuses to read very long numbers
+    if not (known and str(int(found)) == found and int(found) < limit):
         raise TaskError(f"token {at}: expected a number from 0 to {limit - 1}; found {found!r}")
     return int(found)
 
