@@ -170,13 +170,12 @@ def test_damaged_prompts_give_another_task_or_a_task_error(name, draw_problems, 
     words = st.sampled_from([*domain.all_words, "0", "1", "7", "-1", "+1", "01", "1_0", "²", "", "9" * 5000])
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(tokens)))
-        tokens = tokens[:place] + [data.draw(words)] + tokens[place + data.draw(st.integers(0, 2)) :]
+        tokens = [*tokens[:place], data.draw(words), *tokens[place + data.draw(st.integers(0, 2)) :]]
     try:
         problem = domain.build(base.parse_groups(tokens, domain.shapes.prompt))
-    except TaskError as error:
-        assert "\n" not in str(error)
-    else:
-        assert np.array_equal(domain.build(base.parse_groups(prompt(domain, problem), domain.shapes.prompt)), problem)
+    except TaskError:
+        return
+    assert np.array_equal(domain.build(base.parse_groups(prompt(domain, problem), domain.shapes.prompt)), problem)
 
 
 # Mazes
@@ -362,7 +361,9 @@ def test_full_tokens_round_trip_every_microban_level():
 def test_a_level_with_a_docked_box_needs_the_full_format():
     for row in ("#@*$.#", "#+$ $.#"):
         level = {"level": ["#" * len(row), row, "#" * len(row)]}
-        with pytest.raises(TaskError, match="cannot express a box or the worker on a dock .* use --tokens-format full"):
+        with pytest.raises(
+            TaskError, match=r"cannot express a box or the worker on a dock .* use --tokens-format full"
+        ):
             make_domain("sokoban").encode(level)
         full = make_domain("sokoban", {"tokens_format": "full"})
         assert full.decode(full.encode(level)) == level
