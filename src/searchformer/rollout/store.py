@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from searchformer import __version__
@@ -67,7 +68,7 @@ def select_tasks(dataset: Dataset, split: str, count: int) -> pa.Table:
     parts = []
     for batch in dataset.batches(split, columns):
         table = pa.Table.from_batches([batch])
-        parts.append(table.filter(pa.compute.is_in(table["task_id"], chosen)))
+        parts.append(table.filter(pc.is_in(table["task_id"], chosen)))
     return pa.concat_tables(parts).select(columns).sort_by("task_id")
 
 
