@@ -58,7 +58,7 @@ def run(
     with ProgressLine(f"generate {domain}", tasks, unit="tasks") as line:
 
         def show(progress: Progress) -> None:
-            line.total = progress.tasks
+            line.set_total(progress.tasks)
             rejected = ", ".join(f"{count:,} {reason}" for reason, count in progress.rejected.items() if count)
             line.update(progress.accepted, f"rejected: {rejected}" if rejected else "")
 

@@ -35,6 +35,12 @@ class ProgressLine:
             self.bar.start()
         return self
 
+    def set_total(self, total: int) -> None:
+        """Say how much there is to do, where that was not known at first."""
+        self.total = total
+        if self.bar:
+            self.bar.update(self.task, total=total)
+
     def update(self, done: int, note: str = "") -> None:
         """Show the new state; plain lines appear every few seconds."""
         now = time.monotonic()
