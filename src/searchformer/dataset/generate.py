@@ -7,8 +7,10 @@ Try: `searchformer generate maze --width 10 --height 10 --tasks 1000 --out d`.
 
 import contextlib
 import multiprocessing
+import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -53,6 +55,7 @@ def generate(
     work = make_directory(out) / WORK
     complete = _existing(config, out, append=append)
     if isinstance(complete, Manifest):
+        shutil.rmtree(work, ignore_errors=True)  # left if it was killed while tidying up
         return complete
     config = complete
     kept = _begin(config, out, work)
@@ -93,7 +96,7 @@ def _existing(config: GenerateConfig, out: Path, *, append: bool) -> Manifest | 
     if not (out / MANIFEST).exists():
         if append:
             raise SearchformerError(f"{out} holds no complete data set to append to; leave out --append")
-        if any(out.iterdir()):
+        if any(path.name != WORK for path in out.iterdir()):
             raise SearchformerError(f"{out} is not empty and holds no data set; choose another directory")
         return config
     manifest = Dataset(out).manifest
@@ -113,6 +116,7 @@ def _begin(config: GenerateConfig, out: Path, work: Path) -> int:
     if (work / "config.json").exists():
         return int(read_json(work / "config.json", what="unfinished data set")["kept"])
     kept, appended = 0, 0
+    shutil.rmtree(work, ignore_errors=True)  # without a config.json it is what a killed run left
     make_directory(work)
     if (out / MANIFEST).exists():
         manifest = Dataset(out, verify=True).manifest
@@ -133,8 +137,8 @@ def _index_of_finished(out: Path, number: int, manifest: Manifest) -> ShardIndex
         identities = pq.read_table(out / f"{name}-{number:05d}.parquet", columns=["task_id"])["task_id"].to_pylist()
         fingerprints += [bytes.fromhex(identity[:16]) for identity in identities]
         flags += [bool(split)] * len(identities)
-    rejected = {reason.removeprefix("rejected."): 0 for reason in manifest.counts if reason.startswith("rejected.")}
-    return ShardIndex(np.frombuffer(b"".join(fingerprints), dtype=">u8"), np.array(flags, dtype=bool), rejected)
+    values = np.frombuffer(b"".join(fingerprints), dtype=">u8")
+    return ShardIndex(values, np.array(flags, dtype=bool), manifest.rejected[number])
 
 
 # --- making shards
@@ -169,7 +173,16 @@ _worker: dict[str, Any] = {}
 
 def _start_worker(config: GenerateConfig, messages: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the coordinator, which lets the workers finish
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker["maker"], _worker["messages"] = ShardMaker(config), messages
+
+
+def _end_with_parent() -> None:
+    """A worker whose coordinator was killed would wait for work for ever, or write beside the next run."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _make_in_worker(work: Path, number: int, rows: int) -> ShardIndex:
@@ -313,10 +326,12 @@ def _finish(
 ) -> Manifest:
     """Move the shards into place and write the manifest."""
     (out / MANIFEST).unlink(missing_ok=True)
+    for leftover in out.glob(".*.tmp"):  # of a run that was killed here
+        leftover.unlink()
     maker.vocabulary.save(out)
     shards: list[Shard] = []
     longest = dict.fromkeys(PARTS, 0)
-    rejected: dict[str, int] = {}
+    rejected: list[dict[str, int]] = []
     for number, part in enumerate(chosen):
         for split, name in enumerate(SPLITS):
             source, target = work / f"{number:05d}.{name}.parquet", out / f"{name}-{number:05d}.parquet"
@@ -328,9 +343,9 @@ def _finish(
                 else:
                     source.replace(target)
             shards.append(_describe(target, name, longest))
-        for reason, count in part.index.rejected.items():
-            rejected[reason] = rejected.get(reason, 0) + count
-        rejected["duplicate"] = rejected.get("duplicate", 0) + int((~part.keep).sum())
+        again = part.index.rejected["duplicate"] + int((~part.keep).sum())
+        rejected.append({**part.index.rejected, "duplicate": again})
+    totals = {f"rejected.{reason}": sum(counts[reason] for counts in rejected) for reason in rejected[0]}
     counts = {name: sum(shard.rows for shard in shards if shard.split == name) for name in SPLITS}
     manifest = Manifest(
         package=__version__,
@@ -338,11 +353,13 @@ def _finish(
         settings=config.settings,
         config=config.model_dump(),
         vocabulary_digest=maker.vocabulary.digest,
-        counts=counts | {f"rejected.{reason}": count for reason, count in rejected.items()},
+        counts=counts | totals,
+        rejected=rejected,
         longest=longest,
         shards=shards,
     )
     finish(out, manifest)
+    (work / "config.json").unlink()  # first: from here on there is nothing to go on with
     shutil.rmtree(work)
     return manifest
 

@@ -173,8 +173,8 @@ class ShardMaker:
         while len(flags) < rows:
             batch = sampler.draw(rows - len(flags), candidates=20_000)
             digests, is_test = self._identify(batch)
-            new = np.array([digest not in seen and not seen.add(digest) for digest in digests], dtype=bool)
-            duplicates += int(np.sum(~new))
+            new = _add_new(seen, digests)
+            duplicates += len(new) - int(new.sum())
             for split, writer in enumerate(writers):
                 writer.write(self._table(batch, digests, keep=new & (is_test == split)))
             fingerprints += [digest[:8] for digest, keep in zip(digests, new, strict=True) if keep]
@@ -211,6 +211,15 @@ class ShardMaker:
             arrays.append(pa.ListArray.from_arrays(ends, values, type=self.columns.field(part).type))
         arrays += [pa.array(lengths[part][keep], type=pa.int32()) for part in PARTS]
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+
+
+def _add_new(seen: set[bytes], digests: list[bytes]) -> np.ndarray:
+    """Which of `digests` were not in `seen`, bool [len(digests)]; adds them."""
+    new = []
+    for digest in digests:
+        new.append(digest not in seen)
+        seen.add(digest)
+    return np.array(new, dtype=np.bool_)
 
 
 def copy_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) -> None:

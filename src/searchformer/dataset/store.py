@@ -59,6 +59,8 @@ class Manifest(BaseModel):
     """Digest of `vocabulary.json`."""
     counts: dict[str, int]
     """Tasks per split, and rejected candidates by reason under `rejected.*`."""
+    rejected: list[dict[str, int]] = []
+    """The same by reason for every shard number, so that appending can add to them."""
     longest: dict[str, int]
     """Longest prompt, trace and plan, in tokens."""
     shards: list[Shard]
