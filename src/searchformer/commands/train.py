@@ -55,6 +55,7 @@ def run(
         list[str] | None, typer.Option(help="Also log to tensorboard or trackio; may be given twice.")
     ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw the run's curves into curves.png at the end.")] = False,
+    bootstrap_round: Annotated[int, typer.Option(min=0, hidden=True, help="Noted in the model.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Train an encoder-decoder Transformer on a data set, or go on with an unfinished run."""
@@ -91,11 +92,17 @@ def run(
         cache=cache,
     )
     if int(os.environ.get("RANK", "0")):
-        train(options, out)
+        train(options, out, bootstrap_round=bootstrap_round)
         return
     trackers = make_trackers(tracker or (), out)
     with Display() as display:
-        result = train(options, out, listeners=[display.record, *trackers], on_step=display.step)
+        result = train(
+            options,
+            out,
+            listeners=[display.record, *trackers],
+            on_step=display.step,
+            bootstrap_round=bootstrap_round,
+        )
     summary: dict[str, Any] = {"model": str(result.model), "step": result.step, "parameters": result.parameters}
     summary |= result.last
     if plot:

@@ -4,7 +4,7 @@ The names in `DOMAIN RULES` are stand-ins: compiled.py binds them to a domain's 
 plain Python and runs uncompiled too. `reference.py` is the same search for people; the tests hold the two together.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from searchformer.search.ordering import clear_buckets, pop, push
 from searchformer.seeding import MASK, reseed, shuffle
 
 # DOMAIN RULES (see domains/base.py)
-successors = heuristic = write_prompt = write_state = sample_task = sample_layout = None
-foresee = accepts = start = is_goal = write_plan = tie_rank = None
+RULE: Any = None
+successors = heuristic = write_prompt = write_state = sample_task = sample_layout = RULE
+foresee = accepts = start = is_goal = write_plan = tie_rank = RULE
 
 # How a search ends.
 SOLVED, UNSOLVABLE, OVER_BUDGET, NODES_FULL, EVENTS_FULL, BUCKETS_FULL = range(6)

@@ -5,7 +5,7 @@ k as -1 - k, cost c as COST + c. A step's state is compared as tokens, so that n
 read like a child of the node just closed, a close like an open node.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from searchformer.search.kernel import find
 from searchformer.seeding import MASK
 
 # DOMAIN RULES (see domains/base.py)
-successors = heuristic = write_state = start = is_goal = write_plan = None
+RULE: Any = None
+successors = heuristic = write_state = start = is_goal = write_plan = RULE
 
 COST = 1 << 24
 """Codes from here on are costs."""

@@ -1,0 +1,250 @@
+"""Bootstrapping rounds: sample, select, fine-tune, evaluate, again (paper, section 3.3 and figure 4).
+
+In: a trained model and its data set. Out, per round, everything that was made:
+
+    bootstrap.json              what was asked, and where each round's model and evaluation are
+    round-0/rollout             the model as it came, on test tasks
+    round-K/answers             its answers to training tasks
+    round-K/data                the data set with shorter traces
+    round-K/train               the fine-tuning run; round-K/train/model is the next model
+    round-K/rollout             that model on test tasks
+    control-K/train, rollout    the same fine-tuning on the original traces, for comparison
+
+Test tasks choose nothing. Killed and started again, it goes on.
+Try: `searchformer bootstrap --model DIR --data DIR --out DIR`.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from searchformer.bootstrap.select import rule_named, select
+from searchformer.dataset.store import MANIFEST, Dataset
+from searchformer.errors import SearchformerError
+from searchformer.evaluate.evaluation import Rollouts, evaluate
+from searchformer.files import make_directory, read_json, write_json
+
+Report = Callable[[str], None]
+
+
+class BootstrapOptions(BaseModel):
+    """What to do in every round. Training values that are None are the paper's for the model's size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Path
+    """Directory of the model to begin with."""
+    data: Path
+    """Directory of its data set."""
+    rounds: int = Field(3, ge=1)
+    """Rounds of sampling and fine-tuning."""
+    samples: int = Field(32, ge=1)
+    """Answers per training task and round."""
+    tasks: int | None = Field(None, ge=1)
+    """Training tasks used, the first by task id; all when None."""
+    rule: str = "paper"
+    """Selection rule: see bootstrap/select.py."""
+    temperature: float = Field(1.0, gt=0)
+    """Of sampling answers to training tasks; evaluation samples at 1."""
+    steps: int = Field(10_000, ge=1)
+    """Fine-tuning steps per round."""
+    batch_size: int | None = Field(None, ge=1)
+    """Sequences per step."""
+    lr: float | None = Field(None, gt=0)
+    """Peak learning rate."""
+    warmup: int | None = Field(None, ge=0)
+    """Warm-up steps."""
+    weight_decay: float = Field(0.01, ge=0)
+    """AdamW's."""
+    clip: float | None = Field(None, gt=0)
+    """Largest gradient norm."""
+    max_trace_tokens: int = Field(10_000, ge=0)
+    """Leave out longer traces."""
+    eval_tasks: int | None = Field(None, ge=1)
+    """Test tasks, the first by task id; all when None."""
+    eval_samples: int = Field(64, ge=1)
+    """Answers per test task."""
+    control: bool = False
+    """Also fine-tune on the original traces, as long."""
+    seed: int = Field(0, ge=0)
+    """Of sampling and of the order of batches."""
+    processes: int = Field(1, ge=1)
+    """Training processes on this machine."""
+    device: str = "auto"
+    """auto, cpu, cuda or mps."""
+
+
+def bootstrap(options: BootstrapOptions, out: Path, *, report: Report = lambda line: None) -> dict[str, Any]:
+    """Run all rounds, or go on with those in `out`; what bootstrap.json says."""
+    rule_named(options.rule)
+    make_directory(out)
+    _require_same(options, out)
+    state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": options.rule, "rounds": []}
+    _evaluate_round(options, out, state, 0, _model_directory(options.model), report)
+    model, data = _model_directory(options.model), options.data
+    for number in range(1, options.rounds + 1):
+        folder = out / f"round-{number}"
+        selected = _select(options, folder, model, data, number, report)
+        model, data = _fine_tune(options, folder, model, folder / "data", number, report), folder / "data"
+        _evaluate_round(options, out, state, number, model, report, selected=selected)
+    if options.control:
+        model = _model_directory(options.model)
+        for number in range(1, options.rounds + 1):
+            folder = out / f"control-{number}"
+            model = _fine_tune(options, folder, model, options.data, number, report)
+            _evaluate_round(options, out, state, number, model, report, control=True)
+    return state
+
+
+def _model_directory(path: Path) -> Path:
+    return path / "model" if (path / "model").is_dir() else path
+
+
+def _require_same(options: BootstrapOptions, out: Path) -> None:
+    """Raise, naming the field, if `out` holds rounds of other options; more rounds of the same are welcome."""
+    path = out / "options.json"
+    asked = options.model_dump(mode="json", exclude={"rounds", "processes", "device", "control"})
+    if path.exists():
+        found = read_json(path, what="bootstrap run")
+        for field, value in asked.items():
+            if found.get(field) != value:
+                raise SearchformerError(
+                    f"{out} holds a bootstrap run with {field} = {found.get(field)!r}, asked for is {value!r}; "
+                    "choose another directory"
+                )
+    write_json(path, asked)
+
+
+def _select(
+    options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, report: Report
+) -> dict[str, Any]:
+    """Sample answers to training tasks and write the round's data set; the counts of the selection."""
+    counts = folder / "selection.json"
+    if (folder / "data" / MANIFEST).exists() and counts.exists():
+        return read_json(counts, what="selection")
+    dataset = Dataset(data)
+    tasks = min(options.tasks or dataset.rows("train"), len(_task_ids(dataset)))
+    report(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
+    _roll_out(
+        options,
+        model,
+        data,
+        folder / "answers",
+        split="train",
+        tasks=tasks,
+        samples=options.samples,
+        seed=options.seed + number,
+        temperature=options.temperature,
+    )
+    report(f"round {number}: selecting ({options.rule})")
+    rollouts = Rollouts.open(folder / "answers")
+    selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number)
+    write_json(counts, vars(selection))
+    share = 1 - selection.tokens_after / selection.rows / max(selection.tokens_before / selection.tasks, 1e-9)
+    report(
+        f"round {number}: {selection.replaced:,} of {selection.tasks:,} traces replaced, {share:.1%} shorter on average"
+    )
+    return vars(selection)
+
+
+def _task_ids(dataset: Dataset) -> set[str]:
+    return {task for batch in dataset.batches("train", ["task_id"]) for task in batch.column("task_id").to_pylist()}
+
+
+def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, **values: Any) -> None:
+    from searchformer.rollout import RolloutOptions, roll_out
+
+    device = "cpu" if options.device == "auto" else options.device
+    summary = roll_out(RolloutOptions(model=model, data=data, out=out, device=device, **values))
+    if not summary["complete"]:
+        raise SearchformerError(f"{out}: answers are missing; run the same command again")
+
+
+def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, report: Report) -> Path:
+    """Fine-tune `model` on `data`; the directory of the new model."""
+    out = folder / "train"
+    if (folder / "trained.json").exists():
+        return out / "model"
+    report(f"{folder.name}: fine-tuning for {options.steps:,} steps")
+    arguments: dict[str, Any] = {
+        "data": data,
+        "init-from": model,
+        "out": out,
+        "steps": options.steps,
+        "seed": options.seed + number,
+        "weight-decay": options.weight_decay,
+        "max-trace-tokens": options.max_trace_tokens,
+        "device": options.device,
+        "bootstrap-round": number,
+        "eval-every": max(options.steps // 4, 1),
+        "model": read_json(model / "config.json", what="model").get("trained", {}).get("size", "custom"),
+    }
+    optional = {"batch-size": options.batch_size, "lr": options.lr, "warmup": options.warmup, "clip": options.clip}
+    arguments |= {name: value for name, value in optional.items() if value is not None}
+    if folder.name.startswith("control") and options.tasks:
+        arguments["sequences"] = options.tasks
+    _train_in_processes(arguments, options.processes)
+    write_json(folder / "trained.json", {"model": "train/model", "steps": options.steps})
+    return out / "model"
+
+
+def _train_in_processes(arguments: dict[str, Any], processes: int) -> None:
+    """`searchformer train` in a process of its own, or several with torchrun."""
+    words = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+    launcher = ["-m", "searchformer"]
+    environment = dict(os.environ)
+    if processes > 1:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *launcher]
+        environment["OMP_NUM_THREADS"] = "1"
+    done = subprocess.run([sys.executable, *launcher, "train", *words], env=environment, check=False)
+    if done.returncode:
+        raise SearchformerError(
+            f"fine-tuning ended with exit code {done.returncode}; the same command goes on from here"
+        )
+
+
+def _evaluate_round(
+    options: BootstrapOptions,
+    out: Path,
+    state: dict[str, Any],
+    number: int,
+    model: Path,
+    report: Report,
+    *,
+    selected: dict[str, Any] | None = None,
+    control: bool = False,
+) -> None:
+    """Answer the test tasks, score the answers, and note the round in bootstrap.json."""
+    name = f"{'control' if control else 'round'}-{number}"
+    rollout = out / name / "rollout"
+    if not (rollout / "metrics.json").exists():
+        tasks = options.eval_tasks or Dataset(options.data).rows("test")
+        report(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
+        _roll_out(
+            options,
+            model,
+            options.data,
+            rollout,
+            split="test",
+            tasks=tasks,
+            samples=options.eval_samples,
+            seed=options.seed,
+        )
+        evaluate(rollout)
+    metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
+    ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]
+    report(f"{name}: A* length / model length {ratio or float('nan'):.3f}, optimal per answer {optimal:.1%}")
+    entry = {
+        "round": number,
+        "control": control,
+        "model": str(model if number == 0 else Path(name) / "train" / "model"),
+        "evaluation": str(Path(name) / "rollout"),
+        "selection": selected,
+    }
+    state["rounds"].append(entry)
+    write_json(out / "bootstrap.json", state)
