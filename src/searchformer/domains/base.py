@@ -161,6 +161,14 @@ class Domain(BaseModel):
         """The same task rotated and reflected, itself included."""
         return [problem]
 
+    def measure(self, problem: np.ndarray) -> dict[str, int]:
+        """The settings that a task shows of itself, such as its size, which may differ from this domain's."""
+        return {}
+
+    def moves(self, problem: np.ndarray, plan: np.ndarray) -> str | None:
+        """A plan's states [L, state_size] as a letter per move; None where the domain has no such notation."""
+        return None
+
     def prompt_room(self, problem: np.ndarray) -> int:
         """Tokens that suffice for the prompt of this task."""
         return 16 + 4 * len(problem)

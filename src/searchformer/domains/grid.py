@@ -11,6 +11,9 @@ LOW = (1 << SHIFT) - 1
 LARGEST = 4096
 """Longest side of a grid, in cells."""
 
+LETTERS = {1: "d", -1: "u", -(1 << SHIFT): "l", 1 << SHIFT: "r"}
+"""What to call the step from a cell to its neighbour; y grows downwards."""
+
 Point = tuple[int, int]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from searchformer.domains.base import Domain, Group, Groups, Rules, Shapes, TaskError
-from searchformer.domains.grid import LARGEST, LOW, SHIFT, pack, point, symmetries, unpack, whole_number
+from searchformer.domains.grid import LARGEST, LETTERS, LOW, SHIFT, pack, point, symmetries, unpack, whole_number
 from searchformer.seeding import below
 
 # problem = [width, height, start cell, goal cell, then 1 for a wall and 0 for a free cell, row by row]
@@ -239,6 +239,12 @@ class Maze(Domain):
             x, y = unpack(cell)
             rows[y][x] = mark
         return "\n".join(" ".join(row) for row in rows)
+
+    def measure(self, problem: np.ndarray) -> dict[str, int]:
+        return {"width": int(problem[WIDTH]), "height": int(problem[HEIGHT])}
+
+    def moves(self, problem: np.ndarray, plan: np.ndarray) -> str:
+        return "".join(LETTERS[step] for step in np.diff(plan[:, 0]).tolist())
 
     @property
     def shapes(self) -> Shapes:

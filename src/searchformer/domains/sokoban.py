@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from searchformer.domains.base import DEAD_END, Domain, Group, Groups, Rules, Shapes, TaskError
-from searchformer.domains.grid import LARGEST, LOW, SHIFT, pack, symmetries, unpack
+from searchformer.domains.grid import LARGEST, LETTERS, LOW, SHIFT, pack, symmetries, unpack
 from searchformer.seeding import below
 
 # problem = [width, height, boxes, worker cell, box cells in order, dock cells in order, then flags column by column]
@@ -340,6 +340,15 @@ class Sokoban(Domain):
                 row += {"@": "+", "$": "*", FLOOR: "."}[mark] if bits & DOCK else mark
             rows.append(row)
         return "\n".join(rows)
+
+    def measure(self, problem: np.ndarray) -> dict[str, int]:
+        return {"width": int(problem[WIDTH]), "height": int(problem[HEIGHT]), "boxes": int(problem[BOXES])}
+
+    def moves(self, problem: np.ndarray, plan: np.ndarray) -> str:
+        """Letters as in a maze, capitals for pushes."""
+        letters = [LETTERS[step] for step in np.diff(plan[:, 0]).tolist()]
+        pushes = (plan[1:, 1:] != plan[:-1, 1:]).any(axis=1).tolist()
+        return "".join(letter.upper() if push else letter for letter, push in zip(letters, pushes, strict=True))
 
     @property
     def shapes(self) -> Shapes:

@@ -1,0 +1,278 @@
+"""`searchformer solve`: a task in, a verified plan out."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from searchformer.solve import Effort, Solution, Task
+
+CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+FRAME_SECONDS, ANIMATION_SECONDS = 0.15, 12.0
+"""Longest time of a frame, and of all frames together."""
+
+
+def run(
+    context: typer.Context,
+    file: Annotated[str | None, typer.Argument(help="JSON lines (- for stdin), or a level or map file.")] = None,
+    random: Annotated[
+        str | None, typer.Option(metavar="DOMAIN[:WxH]", help="Draw a task instead, such as maze:6x6.")
+    ] = None,
+    level: Annotated[int, typer.Option(min=1, help="Which task of the file, from 1.")] = 1,
+    domain: Annotated[
+        str | None, typer.Option(help="maze, sokoban, tiles, or a registered one.", show_default="as the file shows")
+    ] = None,
+    start: Annotated[str | None, typer.Option(metavar="X,Y", help="Start on a .map.")] = None,
+    goal: Annotated[str | None, typer.Option(metavar="X,Y", help="Goal on a .map.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Directory of a model.", show_default="the packaged one that fits")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Answers to sample from the model.")] = 16,
+    planner: Annotated[str, typer.Option(help="model, or astar for A* alone.")] = "model",
+    seed: Annotated[
+        int | None, typer.Option(help="Of the random task and the answers.", show_default="0; a new one with --random")
+    ] = None,
+    animate: Annotated[bool, typer.Option("--animate", help="Redraw the search step by step, on a terminal.")] = False,
+    max_expansions: Annotated[int, typer.Option(min=1, help="A* gives up after closing so many nodes.")] = 10_000_000,
+    max_gigabytes: Annotated[float, typer.Option(min=0.001, help="A* gives up when memory passes this.")] = 4.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> None:
+    """Plan one task with a model: sample answers, judge each by the domain's rules, show the best that holds.
+
+    The plan is printed as moves (u d l r; capitals push a box) and drawn, beside what the model's search and A*'s took.
+    A* plans where the model does not. Settings of the domain, such as --boxes 1, are options too.
+    """
+    import os
+
+    from searchformer.errors import SearchformerError
+    from searchformer.search import Options
+    from searchformer.solve import solve
+
+    began = time.monotonic()
+    if (file is None) == (random is None):
+        raise SearchformerError("expected a FILE or --random DOMAIN:WxH, and not both; see searchformer solve --help")
+    if planner not in ("model", "astar"):
+        raise SearchformerError(f"a planner is model or astar; found {planner!r}")
+    if seed is None:
+        seed = int.from_bytes(os.urandom(4), "little") if random else 0
+    options = Options(max_expansions=max_expansions, max_gigabytes=max_gigabytes)
+    if random:
+        title, task = _drawn(random, context.args, seed=seed, options=options)
+    else:
+        assert file is not None
+        title, task = _read(file, level, context.args, domain=domain, start=start, goal=goal)
+    chosen, note = _model(model, task, planner)
+    solution = solve(task, model=chosen, samples=samples, seed=seed, options=options)
+    notes = [*([note] if note else []), *solution.notes]
+    for line in notes:
+        typer.echo(f"searchformer: {line}", err=True)
+    seconds = time.monotonic() - began
+    if animate:
+        _animate(solution)
+    if as_json:
+        typer.echo(json.dumps(_record(solution, notes, model=chosen, seed=seed, seconds=seconds)))
+    else:
+        _show(solution, title, model=chosen)
+
+
+# --- the task and the model
+
+
+def _drawn(random: str, given: list[str], *, seed: int, options: Any) -> tuple[str, "Task"]:
+    """A random task. Where a packaged model is of the size asked for, its other settings hold too."""
+    from searchformer.commands.options import domain_settings
+    from searchformer.domains import make_domain
+    from searchformer.errors import SearchformerError
+    from searchformer.models import find_model
+    from searchformer.solve import random_task
+
+    match = re.fullmatch(r"(\w+)(?::(\d{1,4})x(\d{1,4}))?", random)
+    if not match:
+        raise SearchformerError(f"--random expects a domain and a size, such as maze:6x6; found {random!r}")
+    name = match[1]
+    size = {"width": int(match[2]), "height": int(match[3])} if match[2] else {}
+    model = find_model(name, size)
+    learned = model.settings if model and size.items() <= model.settings.items() else {}
+    made = make_domain(name, {**learned, **size, **domain_settings(name, given)})
+    return f"{random}, seed {seed}", random_task(made, seed=seed, options=options)
+
+
+def _read(
+    file: str, level: int, given: list[str], *, domain: str | None, start: str | None, goal: str | None
+) -> tuple[str, "Task"]:
+    """The chosen task of a file."""
+    from itertools import islice
+
+    from searchformer.commands.options import domain_settings
+    from searchformer.commands.tasks import read_tasks
+    from searchformer.domains import TaskError
+    from searchformer.errors import SearchformerError
+    from searchformer.evaluate.judge import domain_of
+    from searchformer.solve import make_task
+
+    if start or goal:
+        from searchformer.domains.formats import read
+
+        found = [(file, read(file, start=_cell(start), goal=_cell(goal))[level - 1].record())]
+    else:
+        found = list(islice(read_tasks(file), level - 1, level + 1))
+    if not found:
+        raise SearchformerError(f"{file} has no task {level}")
+    place, record = found[0]
+    try:
+        name = domain or domain_of(record)
+        task = make_task(record, name=name, settings=domain_settings(name, given))
+    except TaskError as error:
+        raise TaskError(f"{place}: {error}") from None
+    return f"{place}{'; --level chooses another task' if level == 1 and len(found) > 1 else ''}", task
+
+
+def _cell(text: str | None) -> tuple[int, int] | None:
+    """`3,4` as a cell."""
+    from searchformer.errors import SearchformerError
+
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,6}),(\d{1,6})", text)
+    if not match:
+        raise SearchformerError(f"a cell is X,Y, such as 3,4; found {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def _model(given: Path | None, task: "Task", planner: str) -> tuple[Path | None, str | None]:
+    """The model to ask, and what to say if there is none."""
+    from searchformer.models import find_model
+
+    if planner == "astar" or given:
+        return None if planner == "astar" else given, None
+    domain = task.domain
+    found = find_model(domain.name, domain.measure(task.problem))
+    if found is None:
+        return None, f"no model for {domain.name} is packaged: planned by A*; --model DIR uses one of your own"
+    return found.directory, None
+
+
+# --- what comes out
+
+
+def _record(solution: "Solution", notes: list[str], *, model: Path | None, seed: int, seconds: float) -> dict[str, Any]:
+    """The solution as a JSON object."""
+    from searchformer.solve import plan_tokens
+
+    domain, problem = solution.task.domain, solution.task.problem
+    return {
+        "domain": domain.name,
+        "task": domain.decode(problem),
+        "solvable": solution.solvable,
+        "planner": solution.planner,
+        "model": str(model) if model else None,
+        "optimal": solution.optimal,
+        "moves": domain.moves(problem, solution.plan) if solution.solvable else None,
+        "plan": " ".join(plan_tokens(solution)),
+        "plan_length": len(solution.plan),
+        "search": vars(solution.effort),
+        "astar": {**vars(solution.astar), "runs": solution.astar_runs},
+        "answers": solution.answers,
+        "notes": notes,
+        "seed": seed,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _show(solution: "Solution", title: str, *, model: Path | None) -> None:
+    """The solution for people: drawing, moves, verdict, and what the searches took."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    domain, problem = solution.task.domain, solution.task.problem
+    console.print(f"{domain.name}: {title}", markup=False)
+    if not solution.solvable:
+        _draw(console, domain.draw(problem))
+        closed = f"{solution.effort.closed:,}"
+        console.print(f"unsolvable: no plan exists; A* closed all {closed} nodes that can be reached", markup=False)
+        return
+    from searchformer.commands.inspect import draw_plan
+    from searchformer.solve import plan_tokens
+
+    _draw(console, draw_plan(domain, problem, plan_tokens(solution), width=console.width))
+    moves = domain.moves(problem, solution.plan)
+    if moves is not None:
+        console.print(f"moves   {moves or '(none: the start is the goal)'}", markup=False)
+    for line in _lines(solution, model):
+        console.print(line, markup=False)
+
+
+def _draw(console: "Console", picture: Any) -> None:
+    """Print a picture, unless the terminal is too narrow for it."""
+    wide = max(map(len, str(picture).split("\n")))
+    if console.is_terminal and wide > console.width:
+        console.print(f"(the drawing takes {wide} columns; --json has the task and the plan)")
+    else:
+        console.print("\n", picture, "\n", sep="")
+
+
+def _lines(solution: "Solution", model: Path | None) -> list[str]:
+    """Verdict and efforts."""
+    by = f"the model {model.name}" if model and solution.planner == "model" else "A*"
+    count, answers = len(solution.plan) - 1, solution.answers
+    verdict = "optimal" if solution.optimal else "not optimal"
+    lines = [f"plan    {count} moves, {verdict}, by {by}"]
+    if answers:
+        kinds = ", ".join(f"{answers.get(kind, 0)} {kind}" for kind in ("optimal", "feasible", "invalid"))
+        lines.append(f"answers {kinds}, of {sum(answers.values())}")
+    if solution.planner == "model":
+        lines.append(f"search  {_effort(solution.effort)} by the model")
+    runs = f"mean of {solution.astar_runs} runs" if solution.astar_runs > 1 else "one run"
+    lines.append(f"{'       ' if solution.planner == 'model' else 'search '} {_effort(solution.astar)} by A* ({runs})")
+    return lines
+
+
+def _effort(effort: "Effort") -> str:
+    """What a search took, in words."""
+    steps = effort.created + effort.closed
+    numbers = f"{effort.created:,.4g} created, {effort.closed:,.4g} closed, {effort.tokens:,.4g} trace tokens"
+    return f"{steps:,.4g} steps ({numbers})" if steps else "no search"
+
+
+def _animate(solution: "Solution") -> None:
+    """Redraw the search step by step on a terminal; where there is none, nothing is shown."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        return
+    frames = list(frames_of(solution))
+    pause = min(FRAME_SECONDS, ANIMATION_SECONDS / max(len(frames), 1))
+    with Live(console=console, auto_refresh=False) as live:
+        for frame in frames:
+            live.update(frame, refresh=True)
+            time.sleep(pause)
+
+
+def frames_of(solution: "Solution") -> list[str]:
+    """A drawing per step. Where a state is one mark in the drawing, earlier ones stay: + is open, x is closed."""
+    from searchformer.solve import search_steps
+
+    domain, problem = solution.task.domain, solution.task.problem
+    steps, plain = list(search_steps(solution)), domain.draw(problem)
+    who = "the model" if solution.planner == "model" else "A*"
+    marked, frames = list(plain), []
+    for number, step in enumerate(steps, start=1):
+        drawn = plain if step.state is None else domain.draw(problem, step.state)
+        changed = [at for at, (old, new) in enumerate(zip(plain, drawn, strict=True)) if old != new]
+        if len(changed) == 1:
+            drawn = "".join([*marked[: changed[0]], drawn[changed[0]], *marked[changed[0] + 1 :]])
+            if plain[changed[0]] == ".":
+                marked[changed[0]] = "x" if step.closes else "+"
+        verb = "closes" if step.closes else "creates"
+        unknown = ", a state it had not reached" if step.state is None else ""
+        caption = f"step {number} of {len(steps)}: {who} {verb} (g {step.cost}, h {step.estimate}){unknown}"
+        frames.append(f"{drawn}\n\n{caption}")
+    return frames

@@ -1,0 +1,50 @@
+"""Models in the package: a directory each, in the format of every other model, with a MODEL_CARD.md.
+
+In: a domain's name and a task's size. Out: the model that fits best. `python -m searchformer.models.package` adds one.
+The environment variable SEARCHFORMER_MODELS names another directory to look in.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from searchformer.files import read_json
+
+HERE = Path(__file__).parent
+VARIABLE = "SEARCHFORMER_MODELS"
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model and what it was trained for."""
+
+    directory: Path
+    domain: str
+    settings: dict[str, Any]
+    """Of the domain: width, height, ..."""
+
+    @property
+    def name(self) -> str:
+        """Its directory's name."""
+        return self.directory.name
+
+
+def packaged_models() -> list[PackagedModel]:
+    """All packaged models, by name; no weights are read."""
+    root = Path(os.environ.get(VARIABLE) or HERE)
+    found = []
+    for path in sorted(root.glob("*/config.json")):
+        trained = read_json(path, what="model").get("trained", {})
+        found.append(PackagedModel(path.parent, trained.get("domain", ""), trained.get("settings", {})))
+    return found
+
+
+def find_model(domain: str, size: dict[str, int]) -> PackagedModel | None:
+    """The packaged model for tasks of this size: the same, else the nearest larger one, else the largest."""
+
+    def misfit(model: PackagedModel) -> tuple[bool, int]:
+        missing = [value - int(model.settings.get(name) or 0) for name, value in size.items()]
+        return any(each > 0 for each in missing), sum(map(abs, missing))
+
+    return min((model for model in packaged_models() if model.domain == domain), key=misfit, default=None)

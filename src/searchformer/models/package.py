@@ -1,0 +1,110 @@
+"""Puts a trained model into the package: weights in fp16 and a model card filled from the model's own records.
+
+    python -m searchformer.models.package --model runs/x/model --metrics runs/x/rollout/metrics.json \
+        --made-with "searchformer run maze-small" --out src/searchformer/models/maze-6x6
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from searchformer.errors import SearchformerError
+from searchformer.files import read_json, write_text
+from searchformer.model import load_model, save_model
+from searchformer.model.storage import WEIGHTS, read_model_config
+
+MOST_BYTES = 8_000_000
+CARD = "MODEL_CARD.md"
+
+
+def package_model(model: Path, out: Path, *, metrics: Path | None = None, made_with: list[str] | None = None) -> None:
+    """Write the model in `model` to `out` with half the bytes, and a model card."""
+    config, trained = read_model_config(model)
+    scores = read_json(metrics, what="evaluation") if metrics else None
+    network, vocabulary = load_model(model)
+    size = 2 * network.parameter_count
+    if size > MOST_BYTES:
+        raise SearchformerError(f"{model}: a packaged model has at most {MOST_BYTES:,} bytes; this one takes {size:,}")
+    largest = max(float(weight.abs().max()) for weight in network.parameters())
+    if not largest <= torch.finfo(torch.float16).max:
+        raise SearchformerError(f"{model}: fp16 cannot hold a weight of {largest:g}")
+    save_model(network.half(), vocabulary, out, trained=trained)
+    shape = f"dim {config.dim}, {config.layers} + {config.layers} layers, {config.heads} heads, ffn {config.ffn}"
+    facts = {"shape": shape, "parameters": f"{network.parameter_count:,}", "vocabulary": f"{len(vocabulary)} tokens"}
+    card = write_card(out.name, facts | _facts(trained), scores, made_with or [])
+    write_text(out / CARD, card)
+
+
+def _facts(trained: dict[str, Any]) -> dict[str, str]:
+    """What `config.json` says of the training, in words."""
+    settings = trained.get("settings", {})
+    facts = {"domain": trained.get("domain", "unknown")}
+    facts["tasks"] = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value)
+    facts["traces"] = f"{'deterministic' if trained.get('deterministic') else 'non-deterministic'} A*"
+    for name in ("variant", "sequences", "step", "seed", "bootstrap_round", "data_digest"):
+        if name in trained:
+            facts[name.replace("_", " ")] = f"{trained[name]:,}" if isinstance(trained[name], int) else trained[name]
+    return facts
+
+
+def write_card(name: str, facts: dict[str, str], scores: dict[str, Any] | None, made_with: list[str]) -> str:
+    """The model card as Markdown."""
+    lines = [
+        f"# {name}",
+        "",
+        f"A small Transformer that plans in the domain `{facts['domain']}` by imitating A*'s search.",
+    ]
+    lines += ["Weights are stored in fp16 and computed with in float32 or bfloat16.", "", "## Training", ""]
+    lines += [f"- {key}: {value}" for key, value in facts.items() if value]
+    if made_with:
+        lines += ["", "Made with:", "", "```", *made_with, "```"]
+    lines += ["", "## Measured scores", "", *_score_lines(scores)]
+    lines += ["", "## Limits", "", *LIMITS]
+    return "\n".join(lines) + "\n"
+
+
+LIMITS = (
+    "- Trained on tasks of the one size above, drawn as `searchformer generate` draws them. Coordinates beyond that size",
+    "  are not in its vocabulary; smaller tasks can be written down, but it has not seen any.",
+    "- Its answers are samples: some are wrong. Never use one unjudged; `searchformer solve` replays every plan in the",
+    "  domain's rules and falls back to A* where none holds.",
+    "- A task without a plan was never in its data: it answers with a wrong plan. `searchformer solve` asks A* first.",
+)
+
+
+def _score_lines(scores: dict[str, Any] | None) -> list[str]:
+    """A table of the metrics of `searchformer evaluate`."""
+    if scores is None:
+        return ["Not measured."]
+    run = scores.get("run", {})
+    head = f"{scores['tasks']:,} {run.get('split', 'test')} tasks, {scores['samples']} answers each"
+    rule = f"{scores.get('rule', 'strict')} judge, 95% intervals over tasks."
+    lines = [
+        f"{head}, temperature {run.get('temperature', 1.0)}, {rule}",
+        "",
+        "| metric | value | interval |",
+        "|---|---|---|",
+    ]
+    for name, found in scores["metrics"].items():
+        if found["value"] is not None:
+            lines.append(f"| {name} | {found['value']:.4g} | {found['low']:.4g} to {found['high']:.4g} |")
+    return lines
+
+
+def run(
+    model: Annotated[Path, typer.Option(help="Directory of the trained model.")],
+    out: Annotated[Path, typer.Option(help="Directory of the packaged model.")],
+    metrics: Annotated[
+        Path | None, typer.Option(help="metrics.json that `searchformer evaluate` wrote for it.")
+    ] = None,
+    made_with: Annotated[list[str] | None, typer.Option(help="A command that made it; repeat for several.")] = None,
+) -> None:
+    """Write a trained model for the package, with a model card."""
+    package_model(model, out, metrics=metrics, made_with=made_with)
+    typer.echo(f"{out}: {(out / WEIGHTS).stat().st_size:,} bytes of weights, {CARD}")
+
+
+if __name__ == "__main__":
+    typer.run(run)
