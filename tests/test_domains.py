@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import random
 import re
 import subprocess
@@ -505,7 +506,6 @@ def test_a_package_of_ones_own_registers_a_domain_as_the_readme_says(tmp_path):
         "found = reference.search(slide, slide.encode({'prompt': 'tiles 3 1 2 0'}))\n"
         "print(*domain_names(), type(slide).__module__, len(found.plan))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout == "maze slide sokoban tiles slide 5\n", done.stderr

@@ -1,6 +1,7 @@
 """The compiled search: golden traces, its readable twin, optimal plans, uniform ties, budgets, memory, a warm start."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter, deque
@@ -471,7 +472,7 @@ print(json.dumps(missed))
 
 def run_python(code, *arguments, **environment):
     command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
     return json.loads(done.stdout)
 
 

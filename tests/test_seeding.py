@@ -1,5 +1,6 @@
 """Seeds, digests, and the generator that kernels use: stable, independent, uniform, the same compiled and not."""
 
+import os
 import subprocess
 import sys
 from itertools import permutations
@@ -35,7 +36,7 @@ def test_child_seeds_never_change():
 
 def test_seeds_do_not_depend_on_the_process():
     code = "from searchformer.seeding import *; print(child_seed(3, 'sample', 7), new_stream(5, 'search').tolist())"
-    environment = {"PYTHONHASHSEED": "123"}
+    environment = {**os.environ, "PYTHONHASHSEED": "123"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == f"{child_seed(3, 'sample', 7)} {new_stream(5, 'search').tolist()}"
 
