@@ -1,6 +1,7 @@
 """The network against the published one, against itself with padding, and against its own copy on disk."""
 
 import json
+import math
 import zlib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from searchformer.errors import SearchformerError
 from searchformer.model import SIZES, Transformer, load_model, make_config, save_model
+from searchformer.model.layers import RMSNorm, rotary_table, rotate
 from searchformer.tokens.vocabulary import BOS, Vocabulary
 
 GOLDEN = Path(__file__).parent / "golden" / "meta-model-s-maze10.npz"
@@ -95,6 +97,31 @@ def test_later_response_tokens_never_change_earlier_logits():
     first, second = model(prompt, response), model(prompt, changed)
     assert torch.allclose(first[:, :3], second[:, :3], atol=1e-6)
     assert not torch.allclose(first[:, 3:], second[:, 3:], atol=1e-3)
+
+
+def test_the_short_rmsnorm_is_torchs():
+    short, long = RMSNorm(12, eps=1e-5), torch.nn.RMSNorm(12, eps=1e-5)
+    x = torch.randn(3, 5, 12, generator=torch.Generator().manual_seed(0))
+    weight, pull = torch.linspace(0.5, 2, 12), torch.linspace(-1, 1, 180).view_as(x)
+    results = []
+    for norm in (short, long):
+        norm.weight.data.copy_(weight)
+        own = x.clone().requires_grad_()
+        y = norm(own)
+        y.backward(pull)
+        results.append((y, own.grad, norm.weight.grad))
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*results, strict=True))
+
+
+def test_rotation_turns_pairs_by_the_angle_of_their_position():
+    config = make_config("dim=8,layers=1,heads=2,ffn=4", vocabulary=4)
+    x = torch.randn(1, 7, 2, 4, generator=torch.Generator().manual_seed(0))
+    turned = rotate(x, *rotary_table(7, config, torch.device("cpu")))
+    for position in range(7):
+        for pair, angle in enumerate((position, position / 100)):
+            (a, b), (c, s) = x[0, position, 1, 2 * pair : 2 * pair + 2], (math.cos(angle), math.sin(angle))
+            expected = torch.stack((a * c - b * s, a * s + b * c))
+            assert torch.allclose(turned[0, position, 1, 2 * pair : 2 * pair + 2], expected, atol=1e-6)
 
 
 def test_the_same_seed_draws_the_same_weights():

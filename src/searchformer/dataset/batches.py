@@ -24,8 +24,10 @@ from searchformer.seeding import child_seed
 from searchformer.tokens.vocabulary import BOS, EOS
 
 FLAT = ".flat"
-POOL_BATCHES = 64
-"""Batches are cut from pools of so many, sorted by length: padding of 2-3% on maze traces, still well mixed."""
+POOL_BATCHES, GROUP_BATCHES = 256, 8
+"""Batches are cut from pools of so many, sorted by response length; groups of so many within, sorted by prompt length.
+
+By response alone, 10x10-maze prompts are padded by 24%; so, both together by 3.5%, and batches are still well mixed."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,14 @@ class Sequences:
             plan_starts=self.response_lengths[indices] - 1 - plans,
         )
 
+    def bucketed(self, indices: np.ndarray, *, group: int) -> np.ndarray:
+        """The indices in an order in which neighbours are of like length: by response, then by prompt in each group."""
+        indices = indices[np.argsort(self.response_lengths[indices], kind="stable")]
+        for start in range(0, len(indices), group):
+            chosen = indices[start : start + group]
+            indices[start : start + group] = chosen[np.argsort(self.prompt_lengths[chosen], kind="stable")]
+        return indices
+
     def _part(self, part: int, row: int) -> np.ndarray:
         return self._ids[part][self._offsets[part, row] : self._offsets[part, row + 1]]
 
@@ -161,15 +171,16 @@ class Batches:
     def _plan_epoch(self, epoch: int) -> np.ndarray:
         """Indices of the sequences of every batch of an epoch, [per_epoch, batch_size].
 
-        Shuffled; sorted by length within pools; cut; the batches shuffled. Those left over after the last full
-        batch, other ones in every epoch, are not used.
+        Shuffled; bucketed within pools; cut; the batches shuffled. Those left over after the last full batch, other
+        ones in every epoch, are not used.
         """
         generator = np.random.default_rng(child_seed(self.seed, "batches", epoch))
         order = generator.permutation(len(self.sequences))[: self.per_epoch * self.batch_size]
         pool = POOL_BATCHES * self.batch_size
         for start in range(0, len(order), pool):
-            chosen = order[start : start + pool]
-            order[start : start + pool] = chosen[np.argsort(self.sequences.response_lengths[chosen], kind="stable")]
+            order[start : start + pool] = self.sequences.bucketed(
+                order[start : start + pool], group=GROUP_BATCHES * self.batch_size
+            )
         return generator.permutation(order.reshape(self.per_epoch, self.batch_size), axis=0)
 
 

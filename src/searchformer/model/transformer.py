@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig
-from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, rotary_table
+from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm, rotary_table
 
 
 class Encoder(nn.Module):
@@ -19,7 +19,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(config.vocabulary, config.dim)
         self.layers = nn.ModuleList(EncoderBlock(config) for _ in range(config.layers))
-        self.output = nn.Sequential(nn.RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.dim))
+        self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.dim))
 
 
 class Decoder(nn.Module):
@@ -29,7 +29,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(config.vocabulary, config.dim)
         self.layers = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
-        self.output = nn.Sequential(nn.RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.vocabulary))
+        self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.vocabulary))
 
 
 class Transformer(nn.Module):
