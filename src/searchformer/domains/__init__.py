@@ -1,4 +1,4 @@
-"""What a planning task is. `make_domain("maze", {"width": 6, "height": 6})` gives a domain; `domain_names()` lists them."""
+"""What a planning task is: `make_domain("maze", {"width": 6, "height": 6})`; `domain_names()` lists the names."""
 
 from searchformer.domains.base import (
     DEAD_END,

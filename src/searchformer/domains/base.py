@@ -1,7 +1,7 @@
 """What a planning domain is, and where domains are registered.
 
-A domain is a class with settings (sizes, number of walls), a handful of plain functions on integer arrays (`Rules`), and
-its tokens. The functions are compiled with numba, or run as they are where they cannot be. The arrays:
+A domain is a class with settings (sizes, number of walls), a handful of plain functions on integer arrays (`Rules`),
+and its tokens. The functions are compiled with numba, or run as they are where they cannot be. The arrays:
 
 - `problem`: int32, one task, in a layout that the domain chooses.
 - `state`: int32 of shape [state_size], one state of that task.
@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     """A domain's functions, written in the part of Python that numba compiles. None stands for the default."""
 
     successors: Callable
-    """(problem, state, children[max_children, state_size]) -> count: write the states one legal move away, cost 1 each."""
+    """(problem, state, children[max_children, state_size]) -> count: write the states one move away, cost 1 each."""
     heuristic: Callable
     """(problem, state) -> int: a lower bound of the cost to the goal, or DEAD_END."""
     write_prompt: Callable
@@ -51,7 +51,7 @@ class Rules(NamedTuple):
     sample_task: Callable
     """(settings, stream, problem) -> bool: draw a task; False if that failed. `settings` is `Domain.sampling()`."""
     sample_layout: Callable | None = None
-    """(settings, stream, problem) -> bool: before, draw what several tasks may share, such as walls. Default: nothing."""
+    """(settings, stream, problem) -> bool: before, draw what tasks may share, such as walls. Default: nothing."""
     accepts: Callable | None = None
     """(problem, plan_nodes) -> bool: is the sampled task worth keeping? Default: every solvable one."""
     foresee: Callable | None = None
@@ -61,9 +61,9 @@ class Rules(NamedTuple):
     is_goal: Callable | None = None
     """(problem, state) -> bool. Default: the heuristic is 0."""
     write_plan: Callable | None = None
-    """(problem, state, tokens) -> count: as in a plan step; must tell a node's successors apart. Default: write_state."""
+    """(problem, state, tokens) -> count: as in a plan step; tells a node's successors apart. Default: write_state."""
     tie_rank: Callable | None = None
-    """(problem, state) -> int: of open nodes of least f, deterministic search closes the smallest. Default: the oldest."""
+    """(problem, state) -> int: of nodes of least f, deterministic search closes the smallest. Default: the oldest."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Mazes: from start to goal in a grid with walls, one step up, down, left or right at a time (paper, section 3).
 
-In: width, height. Out: tasks such as `start 0 2 goal 2 1 wall 2 0 ...`. Try: `searchformer generate maze --tasks 5 --out d`.
+In: width, height. Out: tasks such as `start 0 2 goal 2 1 wall 2 0 ...`.
+Try: `searchformer generate maze --tasks 5 --out d`.
 """
 
 from typing import Any, ClassVar

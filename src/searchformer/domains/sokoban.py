@@ -194,7 +194,7 @@ def _place(stream, problem, first, count, margin):
     """Draw `count` cells that are free and `margin` or more from the edge into problem[first:], in order."""
     width, height = problem[WIDTH], problem[HEIGHT]
     for index in range(first, first + count):
-        for attempt in range(1000):
+        for _ in range(1000):
             x = margin + below(stream, width - 2 * margin)
             y = margin + below(stream, height - 2 * margin)
             cell = x << SHIFT | y

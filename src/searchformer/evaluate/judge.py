@@ -1,8 +1,8 @@
 """The judge: replays an answer's plan in the domain's own rules, and its trace in A*'s. A plan is never trusted.
 
 In: a task and an answer's tokens. Out: a `Verdict`. Strict by default; `paper` gives the looser verdict of the
-published Sokoban tables: the plan's position differences are replayed, blocked moves are ignored, the start is not checked.
-Try: `searchformer judge maze FILE.jsonl`.
+published Sokoban tables: the plan's position differences are replayed, blocked moves are ignored, the start is not
+checked. Try: `searchformer judge maze FILE.jsonl`.
 """
 
 from typing import Any

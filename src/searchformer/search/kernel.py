@@ -59,7 +59,7 @@ class Work(NamedTuple):
     """int32: memory of the buckets."""
     first: np.ndarray
     """int64 [F]: where a bucket begins in the pool."""
-    count: np.ndarray
+    filled: np.ndarray
     """int64 [F]: its size."""
     room: np.ndarray
     """int64 [F]: its capacity."""
@@ -129,7 +129,7 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
     """
     states, cost, estimate, parent, closed = work.states, work.cost, work.estimate, work.parent, work.closed
     rank, table, event, event_cost = work.rank, work.table, work.event, work.event_cost
-    pool, first, count, room = work.pool, work.first, work.count, work.room
+    pool, first, count, room = work.pool, work.first, work.filled, work.room
     children, order, state, counters = work.children, work.order, work.state, work.counters
     size = len(state)
 

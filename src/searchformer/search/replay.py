@@ -1,7 +1,7 @@
 """Replays answers in a domain's rules: is the plan legal, and is the trace an execution of A*?
 
-The text that `compiled.py` compiles for each domain; `validate.py` calls it. Tokens come as codes: a number n as n, word
-k as -1 - k, cost c as COST + c. A step's state is compared as tokens, so that no domain needs a parser: a create must
+The text that `compiled.py` compiles for each domain; `validate.py` calls it. Tokens come as codes: a number n as n,
+word k as -1 - k, cost c as COST + c. A step's state is compared as tokens, so that no domain needs a parser: a create must
 read like a child of the node just closed, a close like an open node.
 """
 
@@ -155,7 +155,7 @@ def first_malformed(codes, keywords, plan_width):
 
 
 def replay_plan(problem, codes, begin, end, keywords, ground, outcome):
-    """Walk the plan in codes[begin:end]. outcome = [how it ended, step where, nodes]. `keywords` is 1 + create's code."""
+    """Walk the plan in codes[begin:end]. outcome = [how it ended, at which step, nodes]; keywords = 1 + create's code."""
     state, children, tokens = ground.state, ground.children, ground.tokens
     plan_word = keywords - 3
     start(problem, state)
@@ -353,8 +353,8 @@ def note(result, violation, position):
 def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate_weight, ground):
     """Replay the trace in codes[:trace_end] and the plan in codes[trace_end:end]; see Ground.result.
 
-    After a violation the replay goes on as well as it can, to tell how many steps are legal: a wrong cost is read as the
-    right one, a step that cannot be understood is passed over.
+    After a violation the replay goes on as well as it can, to tell how many steps are legal: a wrong cost is read as
+    the right one, a step that cannot be understood is passed over.
     """
     result, fate = ground.result, ground.fate
     epoch = result[EPOCH] + 1
@@ -369,9 +369,8 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
         result[STEPS] += 1
         violation, position = NONE, at
         is_create = codes[at] == create_word
-        if stop - at < 4 or codes[stop - 2] < COST or codes[stop - 1] < COST:
-            violation = MALFORMED
-        elif not is_create and codes[at] != close_word:
+        has_costs = stop - at >= 4 and codes[stop - 2] >= COST and codes[stop - 1] >= COST
+        if not has_costs or (not is_create and codes[at] != close_word):
             violation = MALFORMED
         elif goal >= 0:
             violation = AFTER_GOAL

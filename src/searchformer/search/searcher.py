@@ -122,7 +122,7 @@ class Searcher:
             "event_cost": (events, np.int32),
             "pool": (4 * nodes + 16 * buckets, np.int32),
             "first": (buckets, np.int64),
-            "count": (buckets, np.int64),
+            "filled": (buckets, np.int64),
             "room": (buckets, np.int64),
             "children": ((self.domain.max_children, self._state_size), np.int32),
             "order": (self.domain.max_children, np.int64),
@@ -151,7 +151,7 @@ class Searcher:
 
 
 class Sampler:
-    """Draws tasks, one batch after the other. What it draws depends on the domain, (seed, part) and the options only."""
+    """Draws tasks, one batch after the other. They depend on the domain, (seed, part) and the options only."""
 
     def __init__(
         self, searcher: Searcher, ids: np.ndarray, *, seed: int, part: int, pairs: int, max_trace_tokens: int

@@ -1,9 +1,9 @@
 """Is this token trace a legal execution of (non-deterministic) A*, and is this plan legal?
 
-In: a problem and an answer's tokens as codes. Out: the first violation with its position and kind, and counts. Legal means:
-the start is created first; each create is a child of the node just closed with the right g and h, and one that A* would
-not skip; no child is left out; each close takes an open node of least f; the search ends when the goal is closed; the plan
-follows the parents. Try: `searchformer judge maze FILE.jsonl`.
+In: a problem and an answer's tokens as codes. Out: the first violation with its position and kind, and counts. Legal
+means: the start is created first; each create is a child of the node just closed with the right g and h, and one that
+A* would not skip; no child is left out; each close takes an open node of least f; the search ends when the goal is
+closed; the plan follows the parents. Try: `searchformer judge maze FILE.jsonl`.
 """
 
 import re

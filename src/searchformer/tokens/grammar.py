@@ -1,7 +1,7 @@
 """Searches as tokens, and tokens as searches.
 
-In: a problem and its `Trace`. Out: prompt, trace and plan as text, and back, with named parse errors. What may follow what
-is one table (`Automaton`), from the domain's shapes: the parser walks it, and sampling can be held to it.
+In: a problem and its `Trace`. Out: prompt, trace and plan as text, and back, with named parse errors. What may follow
+what is one table (`Automaton`), from the domain's shapes: the parser walks it, and sampling can be held to it.
 """
 
 from dataclasses import dataclass
