@@ -1,8 +1,8 @@
 """Replays answers in a domain's rules: is the plan legal, and is the trace an execution of A*?
 
 The text that `compiled.py` compiles for each domain; `validate.py` calls it. Tokens come as codes: a number n as n,
-word k as -1 - k, cost c as COST + c. A step's state is compared as tokens, so that no domain needs a parser: a create must
-read like a child of the node just closed, a close like an open node.
+word k as -1 - k, cost c as COST + c. A step's state is compared as tokens, so that no domain needs a parser: a create
+must read like a child of the node just closed, a close like an open node.
 """
 
 from typing import Any, NamedTuple
@@ -155,7 +155,7 @@ def first_malformed(codes, keywords, plan_width):
 
 
 def replay_plan(problem, codes, begin, end, keywords, ground, outcome):
-    """Walk the plan in codes[begin:end]. outcome = [how it ended, at which step, nodes]; keywords = 1 + create's code."""
+    """Walk the plan in codes[begin:end]. outcome = [ending, at which step, nodes]; keywords = create's code + 1."""
     state, children, tokens = ground.state, ground.children, ground.tokens
     plan_word = keywords - 3
     start(problem, state)
