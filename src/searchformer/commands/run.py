@@ -1,0 +1,190 @@
+"""`searchformer run`: a whole experiment from a recipe, stage by stage."""
+
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from searchformer.recipes.recipe import Recipe
+    from searchformer.recipes.run import Update
+
+COLUMNS = {
+    "solved %": ("any_feasible", 100),
+    "optimal %": ("any_optimal", 100),
+    "optimal % per answer": ("pass_at_1", 100),
+    "SWC": ("swc", 1),
+    "A* length / model length": ("length_ratio_of_means", 1),
+}
+"""Headings of the last table, with metrics and scales."""
+
+
+def run(
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE", help="A shipped recipe (see --list), or a TOML file.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a field; may be given several times.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory.", show_default="runs/NAME")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the stages and what they cost, run nothing.")
+    ] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="Explain the shipped recipes and what they cost.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that generate and sample.", show_default="one per core")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+) -> None:
+    """Run a whole experiment from a recipe: data, training, answers, bootstrapping, report.
+
+    What is complete is skipped, what is not is gone on with: after an interruption, give the same command again.
+    """
+    from searchformer.errors import SearchformerError
+    from searchformer.recipes.recipe import load_recipe
+
+    if list_all:
+        show_list(as_json=as_json)
+        return
+    if recipe is None:
+        raise SearchformerError("which recipe? `searchformer run --list` explains those that are shipped")
+    loaded = load_recipe(recipe, changes or ())
+    if dry_run:
+        show_plan(loaded, as_json=as_json)
+        return
+    out = out or Path("runs") / Path(recipe).stem
+    words = ["searchformer", "run", recipe, *(word for change in changes or () for word in ("--set", change))]
+    run_and_show(loaded, out, command=shlex.join([*words, "--out", str(out)]), workers=workers, as_json=as_json)
+
+
+def run_and_show(recipe: "Recipe", out: Path, *, command: str, workers: int | None, as_json: bool) -> None:
+    """Run the recipe, then print every run's scores and where the report is."""
+    from searchformer.files import read_json
+    from searchformer.recipes.run import run_recipe
+
+    outcome = run_recipe(recipe, out, display=Lines(), workers=workers, command=command)
+    scores = [(name, read_json(path / "metrics.json", what="evaluation")) for name, path in outcome.evaluations]
+    if as_json:
+        found = {name: metrics["metrics"] for name, metrics in scores}
+        typer.echo(
+            json.dumps({"out": str(out), "ran": outcome.ran, "report": str(outcome.report), "evaluations": found})
+        )
+        return
+    print_scores(scores)
+    typer.echo(f"report: {outcome.report}")
+
+
+class Lines:
+    """Shows a run on stderr."""
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        print(line, file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def bar(self, title: str, *, unit: str) -> "Iterator[Update]":
+        """A progress bar, or lines every few seconds."""
+        from searchformer.commands.progress import ProgressLine
+
+        with ProgressLine(title, 0, unit=unit) as line:
+
+            def update(done: int, total: int, note: str) -> None:
+                if total != line.total:
+                    line.set_total(total)
+                line.update(done, note)
+
+            yield update
+
+
+def print_scores(scores: list[tuple[str, dict[str, Any]]]) -> None:
+    """A row for every scored set of answers, with 95% intervals over test tasks."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if not scores:
+        return
+    counts = sorted({(metrics["tasks"], metrics["samples"]) for _, metrics in scores})
+    asked = "; ".join(f"{tasks} test tasks, {samples} answers each" for tasks, samples in counts)
+    table = Table(title=f"{asked}; strict judge, 95% intervals over tasks")
+    table.add_column("run", overflow="fold")
+    for heading in COLUMNS:
+        table.add_column(heading, justify="right")
+    for name, metrics in scores:
+        table.add_row(name, *(_cell(metrics["metrics"].get(metric), scale) for metric, scale in COLUMNS.values()))
+    Console().print(table)
+
+
+def _cell(found: dict[str, float | None] | None, scale: int) -> str:
+    if not found or found["value"] is None:
+        return "–"
+    digits = 1 if scale == 100 else 3
+    value, low, high = (f"{(found[key] or 0.0) * scale:.{digits}f}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def show_list(*, as_json: bool) -> None:
+    """Every shipped recipe with its title and estimated cost."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
+    from searchformer.recipes.plan import stages_of
+    from searchformer.recipes.recipe import load_recipe, shipped_names
+
+    table = Table(title="recipes, with estimated times", caption=ESTIMATE_NOTE, show_lines=True)
+    for heading in ("recipe", "what it does", "stages", f"on a {CPU.name}", f"on {GPU.name}"):
+        table.add_column(heading, justify="right" if heading.startswith("on ") or heading == "stages" else "left")
+    rows = []
+    for name in shipped_names():
+        recipe = load_recipe(name)
+        stages = stages_of(recipe)
+        seconds = {
+            machine.name: sum(stage_cost(stage, recipe, machine).seconds for stage in stages) for machine in (CPU, GPU)
+        }
+        table.add_row(name, recipe.title, str(len(stages)), *(duration(value) for value in seconds.values()))
+        rows.append({"name": name, "title": recipe.title, "stages": len(stages), "estimated_seconds": seconds})
+    if as_json:
+        typer.echo(json.dumps({"recipes": rows}))
+    else:
+        Console().print(table)
+
+
+ESTIMATE_NOTE = (
+    "Estimates from token counts: CPU rates as measured on two cores with AVX-512, GPU rates assumed, not measured."
+)
+
+
+def show_plan(recipe: "Recipe", *, as_json: bool) -> None:
+    """All stages with sizes and estimated times."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
+    from searchformer.recipes.plan import stages_of
+
+    stages = stages_of(recipe)
+    costs = [[stage_cost(stage, recipe, machine) for machine in (CPU, GPU)] for stage in stages]
+    totals = [sum(cost[index].seconds for cost in costs) for index in (0, 1)]
+    if as_json:
+        listed = [
+            {"stage": stage.key, "size": cost[0].size, "cpu_seconds": cost[0].seconds, "gpu_seconds": cost[1].seconds}
+            for stage, cost in zip(stages, costs, strict=True)
+        ]
+        typer.echo(json.dumps({"title": recipe.title, "stages": listed}))
+        return
+    table = Table(title=recipe.title, caption=ESTIMATE_NOTE, show_footer=True)
+    table.add_column("stage", footer=f"{len(stages)} stages", overflow="fold")
+    table.add_column("size", footer="")
+    for machine, total in zip((CPU, GPU), totals, strict=True):
+        table.add_column(machine.name, footer=duration(total), justify="right")
+    for stage, cost in zip(stages, costs, strict=True):
+        table.add_row(stage.key, cost[0].size, *(duration(one.seconds) for one in cost))
+    console = Console()
+    if recipe.description:
+        console.print(recipe.description.strip(), markup=False, highlight=False)
+    console.print(table)

@@ -1,0 +1,234 @@
+"""What a recipe costs, as an estimate: floating-point operations by counting, divided by rates that were measured.
+
+Sequence lengths come from a few hundred tasks that are sampled and searched on the spot, for any domain. The rates of
+the 2-core CPU were measured (see `CPU`); those of the GPU are assumptions, as no GPU was at hand.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from searchformer.dataset.shards import GenerateConfig, ShardMaker
+from searchformer.domains import make_domain
+from searchformer.model.config import ModelConfig, make_config
+from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun
+from searchformer.recipes.recipe import DataSpec, Recipe
+from searchformer.search import Sampler
+from searchformer.train.options import BATCH_SIZES, STEPS
+
+SAMPLED_TASKS = 256
+BACKWARD = 3
+"""Training does a forward pass and a backward pass that costs twice as much."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How fast a machine is. Rates by width of the model: pairs (dim, operations per second), ascending."""
+
+    name: str
+    training: tuple[tuple[int, float], ...]
+    sampling: tuple[tuple[int, float], ...]
+    step_seconds: float
+    """Of an optimiser step, whatever the model."""
+    token_seconds: float
+    """Of a sampled token, per layer and whatever the width."""
+    start_seconds: float = 5.0
+    """Of a stage: imports, first use of kernels."""
+    generated_tokens: float = 4e6
+    """Per second, searched and written."""
+    judged_tokens: float = 1.5e6
+    """Per second; A*'s own runs are as fast as generating."""
+    report_seconds: float = 30.0
+
+
+CPU = Machine(
+    name="2-core CPU",
+    training=((64, 3.0e10), (128, 4.0e10), (192, 6.0e10), (384, 1.0e11)),
+    sampling=((64, 1.5e10), (128, 3.0e10), (192, 5.0e10), (384, 1.0e11)),
+    step_seconds=0.004,
+    token_seconds=0.0,
+)
+GPU = Machine(
+    name="one GPU",
+    training=((64, 2e12), (192, 1e13), (384, 3e13), (768, 8e13), (1152, 1.2e14)),
+    sampling=((64, 1e12), (192, 3e12), (384, 1e13), (768, 2e13), (1152, 3e13)),
+    step_seconds=0.03,
+    token_seconds=4e-6,
+)
+"""Assumed, not measured: a data-centre GPU with 300 bf16 TFLOPS at the shares of it that such widths and batches
+usually reach, 30 ms to launch a step's kernels, and 0.5 ms per layer for a token of 128 sequences."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Mean lengths of a data set's sequences, in tokens."""
+
+    prompt: float
+    trace: float
+    plan: float
+    response_squared: float
+    """Mean of the square of trace + plan."""
+    vocabulary: int
+
+    def response(self, *, plan_only: bool) -> float:
+        """Tokens that a model learns to write."""
+        return self.plan if plan_only else self.trace + self.plan
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An estimate."""
+
+    seconds: float
+    size: str
+    """What is done, in words."""
+
+
+def lengths_of(spec: DataSpec) -> Lengths:
+    """Lengths of a few hundred tasks of the data set."""
+    limits = spec.model_dump(include={"domain", "settings", "deterministic", "algorithm", "weight", "max_trace_tokens"})
+    limits["settings"] = make_domain(spec.domain, spec.settings).model_dump()
+    return _sampled_lengths(json.dumps(limits, sort_keys=True))
+
+
+@lru_cache
+def _sampled_lengths(config: str) -> Lengths:
+    maker = ShardMaker(GenerateConfig(tasks=SAMPLED_TASKS, **json.loads(config)))
+    longest = maker.config.max_trace_tokens or (1 << 31) - 1
+    sampler = Sampler(maker.searcher, maker.ids, seed=0, part=0, pairs=1, max_trace_tokens=longest)
+    parts: dict[str, list[np.ndarray]] = {"prompt": [], "trace": [], "plan": []}
+    rows = 0
+    while rows < SAMPLED_TASKS:
+        batch = sampler.draw(SAMPLED_TASKS - rows)
+        rows += len(batch.problems)
+        for part, lengths in parts.items():
+            lengths.append(np.diff(batch.ends[part]).astype(float))
+    prompt, trace, plan = (np.concatenate(lengths) for lengths in parts.values())
+    squared = float(np.mean((trace + plan) ** 2))
+    return Lengths(float(prompt.mean()), float(trace.mean()), float(plan.mean()), squared, len(maker.vocabulary))
+
+
+def sequence_operations(shape: ModelConfig, lengths: Lengths, *, plan_only: bool) -> float:
+    """Floating-point operations of one forward pass over one prompt and its response."""
+    d, prompt, response = shape.dim, lengths.prompt, lengths.response(plan_only=plan_only)
+    squared = response**2 if plan_only else lengths.response_squared
+    ffn = 3 * d * shape.ffn
+    encoder = prompt * (4 * d * d + ffn) + 2 * prompt * prompt * d
+    decoder = response * (6 * d * d + ffn) + prompt * 2 * d * d + squared * d + 2 * response * prompt * d
+    return 2 * (shape.layers * (encoder + decoder) + prompt * d * d + response * d * shape.vocabulary)
+
+
+def rate(table: tuple[tuple[int, float], ...], dim: int) -> float:
+    """Operations per second for a width: between the table's entries on logarithmic scales, level beyond them."""
+    widths, rates = zip(*table, strict=True)
+    return math.exp(float(np.interp(math.log(dim), np.log(widths), np.log(rates))))
+
+
+# --- stages
+
+
+def stage_cost(stage: Stage, recipe: Recipe, machine: Machine) -> Cost:
+    """The estimate for one stage."""
+    work = stage.work
+    if isinstance(work, DataSpec):
+        return _data_cost(work, machine)
+    if isinstance(work, TrainRun):
+        return _train_cost(work, recipe, machine)
+    if isinstance(work, AnswerRun):
+        lengths = lengths_of(recipe.data[work.train.data])
+        tasks = work.spec.tasks or test_tasks(recipe.data[work.train.data])
+        seconds = _answer_seconds(work.train, lengths, tasks, work.spec.samples, machine)
+        return Cost(machine.start_seconds + seconds, f"{tasks:,} test tasks, {work.spec.samples} answers each")
+    if isinstance(work, BootstrapRun):
+        return _bootstrap_cost(work, recipe, machine)
+    return Cost(machine.report_seconds, "figures and tables")
+
+
+def test_tasks(spec: DataSpec) -> int:
+    """About how many tasks the test split gets."""
+    return round(spec.tasks * spec.test_fraction)
+
+
+def _data_cost(spec: DataSpec, machine: Machine) -> Cost:
+    lengths = lengths_of(spec)
+    tokens = spec.tasks * (lengths.prompt + lengths.trace + lengths.plan)
+    kind = "deterministic" if spec.deterministic else "random ties"
+    size = f"{spec.tasks:,} tasks, {kind}, {count(tokens)} tokens"
+    return Cost(machine.start_seconds + tokens / machine.generated_tokens, size)
+
+
+def _shape(run: TrainRun, lengths: Lengths) -> ModelConfig:
+    return make_config(run.model, vocabulary=lengths.vocabulary)
+
+
+def _train_cost(run: TrainRun, recipe: Recipe, machine: Machine) -> Cost:
+    data = recipe.data[run.data]
+    steps = run.spec.steps or STEPS.get(data.domain, STEPS["maze"])
+    batch = run.spec.batch_size or BATCH_SIZES.get(data.domain, BATCH_SIZES["maze"])
+    lengths = lengths_of(data)
+    tokens = steps * batch * lengths.response(plan_only=run.plan_only)
+    seconds = _training_seconds(run, lengths, steps, batch, machine)
+    size = f"{steps:,} steps of {batch} sequences, {count(parameters(_shape(run, lengths)))} parameters"
+    return Cost(machine.start_seconds + seconds, f"{size}, {count(tokens)} tokens")
+
+
+def _training_seconds(run: TrainRun, lengths: Lengths, steps: int, batch: int, machine: Machine) -> float:
+    shape = _shape(run, lengths)
+    operations = BACKWARD * batch * sequence_operations(shape, lengths, plan_only=run.plan_only)
+    return steps * (machine.step_seconds + operations / rate(machine.training, shape.dim))
+
+
+def _answer_seconds(run: TrainRun, lengths: Lengths, tasks: int, samples: int, machine: Machine) -> float:
+    shape, response = _shape(run, lengths), lengths.response(plan_only=run.plan_only)
+    operations = sequence_operations(shape, lengths, plan_only=run.plan_only)
+    per_answer = operations / rate(machine.sampling, shape.dim) + response * shape.layers * machine.token_seconds
+    return tasks * samples * (per_answer + response / machine.judged_tokens)
+
+
+def _bootstrap_cost(work: BootstrapRun, recipe: Recipe, machine: Machine) -> Cost:
+    data, run, spec = recipe.data[work.train.data], work.train, work.spec
+    lengths = lengths_of(data)
+    batch = spec.batch_size or BATCH_SIZES.get(data.domain, BATCH_SIZES["maze"])
+    tasks = spec.tasks or data.tasks - test_tasks(data)
+    tested = spec.eval_tasks or test_tasks(data)
+    evaluation = _answer_seconds(run, lengths, tested, spec.eval_samples or 64, machine)
+    tuning = _training_seconds(run, lengths, spec.steps, batch, machine) + 2 * machine.start_seconds
+    sampling = _answer_seconds(run, lengths, tasks, spec.samples, machine)
+    rounds = spec.rounds * (sampling + tuning + evaluation)
+    controls = spec.rounds * (tuning + evaluation) if spec.control else 0.0
+    plural = "s" if spec.rounds > 1 else ""
+    size = f"{spec.rounds} round{plural} of {spec.samples} answers to {tasks:,} tasks and {spec.steps:,} steps"
+    return Cost(machine.start_seconds + evaluation + rounds + controls, size + (", control" if spec.control else ""))
+
+
+def parameters(shape: ModelConfig) -> int:
+    """Trained parameters."""
+    d = shape.dim
+    encoder, decoder = 4 * d * d + 3 * d * shape.ffn + 2 * d, 8 * d * d + 3 * d * shape.ffn + 3 * d
+    return shape.layers * (encoder + decoder) + 3 * d * shape.vocabulary + d * d + 2 * d
+
+
+# --- in words
+
+
+def count(number: float) -> str:
+    """1234567 as `1.2M`."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, as coarse as an estimate is."""
+    units: Any = (("day", 86400, 72 * 3600), ("hour", 3600, 5400), ("min", 60, 90))
+    for unit, size, least in units:
+        if seconds >= least:
+            value = seconds / size
+            number = f"{value:,.0f}" if value >= 9.95 or unit == "min" else f"{value:.1f}"
+            return f"{number} {unit}" + ("s" if unit != "min" and number != "1" else "")
+    return f"{max(seconds, 1):.0f} s"

@@ -1,0 +1,162 @@
+"""The stages of a recipe, in the order they are run: data sets, training runs with their answers, bootstraps, report.
+
+Lists in a `[[train]]` or `[[bootstrap]]` entry become their cartesian product. A stage's key, `train/SLUG`, is also
+its folder in the run directory.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import product
+
+from searchformer.errors import SearchformerError
+from searchformer.recipes.recipe import BootstrapSpec, DataSpec, EvaluationSpec, Recipe, ReportSpec, TrainSpec
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """One combination of a `[[train]]` entry's lists."""
+
+    slug: str
+    """Its name, and that of its folder."""
+    data: str
+    model: str
+    plan_only: bool
+    sequences: int | None
+    seed: int
+    spec: TrainSpec
+    """What all runs of the entry share."""
+
+
+@dataclass(frozen=True)
+class AnswerRun:
+    """Answers of a training run's model to test tasks, judged and scored."""
+
+    train: TrainRun
+    spec: EvaluationSpec
+
+
+@dataclass(frozen=True)
+class BootstrapRun:
+    """One training run bootstrapped with one rule."""
+
+    slug: str
+    train: TrainRun
+    rule: str
+    spec: BootstrapSpec
+    """What is None there has been taken from the training run and the evaluation, where those say it."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the experiment."""
+
+    kind: str
+    """data, train, rollout, bootstrap or report."""
+    name: str
+    """Within its kind."""
+    work: DataSpec | TrainRun | AnswerRun | BootstrapRun | ReportSpec
+    needs: tuple[str, ...] = ()
+    """Keys of the stages whose results it reads."""
+
+    @property
+    def key(self) -> str:
+        """Its folder below the run directory."""
+        return f"{self.kind}/{self.name}" if self.name else self.kind
+
+
+def stages_of(recipe: Recipe) -> list[Stage]:
+    """All stages; raises if two have the same name, or a bootstrap names no training run."""
+    runs = train_runs(recipe)
+    stages = [Stage("data", name, spec) for name, spec in recipe.data.items()]
+    for run in runs:
+        stages.append(Stage("train", run.slug, run, (f"data/{run.data}",)))
+        answers = AnswerRun(run, recipe.evaluation)
+        stages.append(Stage("rollout", run.slug, answers, (f"data/{run.data}", f"train/{run.slug}")))
+    for boot in bootstrap_runs(recipe, runs):
+        stages.append(Stage("bootstrap", boot.slug, boot, (f"data/{boot.train.data}", f"train/{boot.train.slug}")))
+    stages.append(Stage("report", "", recipe.report, tuple(stage.key for stage in stages)))
+    repeated = [key for key, count in Counter(stage.key for stage in stages).items() if count > 1]
+    if repeated:
+        kind, _, name = repeated[0].partition("/")
+        raise SearchformerError(f"{kind}: two runs are called {name!r}; give their entries different names")
+    return stages
+
+
+def train_runs(recipe: Recipe) -> list[TrainRun]:
+    """Every combination of every `[[train]]` entry. Names leave out what all runs share, but never the variant."""
+    runs = [run for entry in recipe.train for run in _combinations(entry)]
+    telling = [
+        field for field in ("data", "model", "sequences", "seed") if len({getattr(run, field) for run in runs}) > 1
+    ]
+    return [replace(run, slug=_slug(run, telling)) for run in runs]
+
+
+def _combinations(entry: TrainSpec) -> list[TrainRun]:
+    lists = (entry.data, entry.model, entry.sequences or (None,), entry.plan_only, entry.seed)
+    return [
+        TrainRun("", data, model, plan_only, sequences, seed, entry)
+        for data, model, sequences, plan_only, seed in product(*lists)
+    ]
+
+
+def _slug(run: TrainRun, telling: list[str]) -> str:
+    parts = {
+        "name": run.spec.name,
+        "data": run.data,
+        "model": short_model(run.model),
+        "variant": "plan" if run.plan_only else "search",
+        "sequences": str(run.sequences or "all"),
+        "seed": f"seed{run.seed}",
+    }
+    return "-".join(text for part, text in parts.items() if text and part in ("name", "variant", *telling))
+
+
+def short_model(model: str) -> str:
+    """`15M` as it is, `dim=64,layers=3` as `d64l3`."""
+    return "".join(f"{name[0]}{value}" for name, value in re.findall(r"(\w+)=(\w+)", model)) or model
+
+
+def bootstrap_runs(recipe: Recipe, runs: list[TrainRun]) -> list[BootstrapRun]:
+    """Every bootstrap: its training runs times its rules."""
+    found = []
+    for index, entry in enumerate(recipe.bootstrap):
+        for run in _named(entry, runs, path=f"bootstrap[{index}].train"):
+            spec = _completed(entry, run, recipe.evaluation)
+            for rule in entry.rule:
+                parts = [entry.name, run.slug, rule if len(entry.rule) > 1 else ""]
+                found.append(BootstrapRun("-".join(part for part in parts if part), run, rule, spec))
+    return found
+
+
+def _named(entry: BootstrapSpec, runs: list[TrainRun], *, path: str) -> list[TrainRun]:
+    """The runs that search and that the entry names."""
+    chosen: list[TrainRun] = []
+    for name in entry.train:
+        matching = [run for run in runs if run.spec.name == name or fnmatchcase(run.slug, name)]
+        searching = [run for run in matching if not run.plan_only]
+        if not matching:
+            there = ", ".join(run.slug for run in runs) or "none"
+            raise SearchformerError(f"{path}: no training run {name!r}; there are {there}")
+        if not searching:
+            raise SearchformerError(f"{path}: {name!r} names solution-only runs only, which have no traces to shorten")
+        chosen += [run for run in searching if run not in chosen]
+    return chosen
+
+
+def _completed(entry: BootstrapSpec, run: TrainRun, evaluation: EvaluationSpec) -> BootstrapSpec:
+    """The entry with the training run's and the evaluation's values where it says nothing."""
+    fallback = {
+        "tasks": run.sequences,
+        "batch_size": run.spec.batch_size,
+        "lr": run.spec.lr,
+        "weight_decay": run.spec.weight_decay,
+        "clip": run.spec.clip,
+        "seed": run.seed,
+        "processes": run.spec.processes,
+        "eval_tasks": evaluation.tasks,
+        "eval_samples": evaluation.samples,
+    }
+    missing = {name: value for name, value in fallback.items() if getattr(entry, name) is None}
+    return entry.model_copy(update=missing)

@@ -1,0 +1,257 @@
+"""Runs a recipe, stage by stage, in a run directory: `recipe.toml` as resolved, then a folder per stage.
+
+`stages.json` notes what is complete and how long it took. What is complete is skipped, what is not is gone on with;
+how long is left is the estimate of `cost.py`, corrected by how long stages took here so far.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from searchformer.errors import SearchformerError
+from searchformer.files import make_directory, read_json, write_json, write_text
+from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
+from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
+from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, first_difference, load_recipe, to_toml
+
+RECIPE, STAGES = "recipe.toml", "stages.json"
+STDERR = 2
+Update = Callable[[int, int, str], None]
+"""Hears what is done, of how much, and a note."""
+
+
+class Display(Protocol):
+    """Where a run shows what it does."""
+
+    def say(self, line: str) -> None:
+        """Show a line."""
+
+    def bar(self, title: str, *, unit: str) -> AbstractContextManager[Update]:
+        """Show progress while a block runs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run leaves behind."""
+
+    evaluations: tuple[tuple[str, Path], ...]
+    """Names and directories of all scored answers, in order."""
+    report: Path
+    """The page."""
+    ran: tuple[str, ...]
+    """Keys of the stages that were run, the others being complete already."""
+
+
+def run_recipe(recipe: Recipe, out: Path, *, display: Display, workers: int | None = None, command: str) -> Outcome:
+    """Run what is missing in `out`. `command` is what the user can type to go on after a failure."""
+    stages = stages_of(recipe)
+    settle(recipe, out)
+    with alone(out):
+        run = _Run(recipe, out, stages, display, workers or os.cpu_count() or 1)
+        for number, stage in enumerate(stages, start=1):
+            try:
+                run.bring_up(number, stage)
+            except SearchformerError as error:
+                raise SearchformerError(
+                    f"stage {number} of {len(stages)}, {stage.key}: {error}; what is done is kept, `{command}` goes on"
+                ) from error
+        return Outcome(tuple(evaluations(stages, out)), out / "report" / "report.html", tuple(run.ran))
+
+
+def settle(recipe: Recipe, out: Path) -> None:
+    """Write the recipe into the run directory; raises if another one is there."""
+    make_directory(out)
+    path = out / RECIPE
+    if path.exists():
+        if difference := first_difference(load_recipe(str(path)), recipe):
+            raise SearchformerError(f"{out} holds a run of another recipe: {difference}; choose another --out")
+    elif any(not entry.name.startswith(".") for entry in out.iterdir()):
+        raise SearchformerError(f"{out} is not empty and holds no {RECIPE}; choose another --out")
+    write_text(path, to_toml(recipe))
+
+
+@contextlib.contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Hold the run directory's lock; raises if another process does."""
+    import fcntl
+
+    with open(out / ".lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SearchformerError(f"another process is running the recipe in {out}; wait for it") from None
+        yield
+
+
+def evaluations(stages: list[Stage], out: Path) -> Iterator[tuple[str, Path]]:
+    """Names and directories of all scored answers: of trained models, then of every round of the bootstraps."""
+    for stage in stages:
+        if stage.kind == "rollout":
+            yield stage.name, out / stage.key
+        elif stage.kind == "bootstrap":
+            listed = read_json(out / stage.key / "bootstrap.json", what="bootstrap run")["rounds"]
+            for entry in listed:
+                folder = Path(entry["evaluation"])
+                yield f"{stage.name}, {folder.parent.name}", out / stage.key / folder
+
+
+class _Run:
+    """A run while it goes on."""
+
+    def __init__(self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int) -> None:
+        self.recipe, self.out, self.stages, self.display, self.workers = recipe, out, stages, display, workers
+        self.ran: list[str] = []
+        path = out / STAGES
+        self.records: dict[str, dict[str, Any]] = read_json(path, what="recipe's run") if path.exists() else {}
+        self.device = ""
+        self.estimates: dict[str, float] = {}
+
+    def bring_up(self, number: int, stage: Stage) -> None:
+        """Run the stage unless it is complete."""
+        title = f"stage {number} of {len(self.stages)}: {stage.kind} {stage.name}".strip()
+        if self.is_complete(stage):
+            self.display.say(f"{title}: complete")
+            return
+        if not self.ran:
+            self._estimate()
+        left = duration(
+            sum(self.time_left(later) for later in self.stages[number - 1 :] if not self.is_complete(later))
+        )
+        self.display.say(f"{title} (about {left} left in all)")
+        directory = self.out / stage.key
+        resumed = directory.exists()
+        began = time.monotonic()
+        self._run(stage, directory)
+        self.ran.append(stage.key)
+        self.records[stage.key] = {"seconds": round(time.monotonic() - began, 1), "resumed": resumed}
+        write_json(self.out / STAGES, self.records)
+
+    def is_complete(self, stage: Stage) -> bool:
+        """Whether it was finished before, is still there, and nothing it reads was made anew."""
+        there = stage.key in self.records and (self.out / stage.key).is_dir()
+        return there and not any(need in self.ran for need in stage.needs if need != stage.key)
+
+    def _estimate(self) -> None:
+        from searchformer.train.processes import choose_device
+
+        self.device = choose_device(self.recipe.device).type
+        machine = GPU if self.device == "cuda" else CPU
+        self.estimates = {stage.key: stage_cost(stage, self.recipe, machine).seconds for stage in self.stages}
+
+    def time_left(self, stage: Stage) -> float:
+        """Seconds for the stage: estimated, and corrected by what its kind, or else all stages, took so far."""
+        whole = [key for key, record in self.records.items() if not record["resumed"] and key in self.estimates]
+        same = [key for key in whole if key.split("/")[0] == stage.kind]
+        measured = sum(self.records[key]["seconds"] for key in same or whole)
+        expected = sum(self.estimates[key] for key in same or whole)
+        return self.estimates[stage.key] * (measured / expected if expected else 1.0)
+
+    # --- one function per kind of stage
+
+    def _run(self, stage: Stage, directory: Path) -> None:
+        work = stage.work
+        if isinstance(work, DataSpec):
+            self._generate(work, directory)
+        elif isinstance(work, TrainRun):
+            self._train(work, directory)
+        elif isinstance(work, AnswerRun):
+            self._answer(work, directory)
+        elif isinstance(work, BootstrapRun):
+            self._bootstrap(work, directory)
+        else:
+            self._report(work, directory)
+
+    def _generate(self, spec: DataSpec, directory: Path) -> None:
+        from searchformer.dataset.generate import Progress, generate
+        from searchformer.dataset.shards import GenerateConfig
+
+        with self.display.bar("generate", unit="tasks") as update:
+
+            def show(progress: Progress) -> None:
+                update(progress.accepted, progress.tasks, "")
+
+            generate(GenerateConfig(**spec.model_dump()), directory, workers=self.workers, report=show)
+
+    def _train(self, run: TrainRun, directory: Path) -> None:
+        done = launch(train_command(run, data=self.out / "data" / run.data, out=directory, device=self.recipe.device))
+        if done:
+            raise SearchformerError(f"training ended with exit code {done}, see above")
+
+    def _answer(self, work: AnswerRun, directory: Path) -> None:
+        from searchformer.evaluate.evaluation import evaluate
+        from searchformer.rollout.work import Progress, RolloutOptions, roll_out
+
+        options = RolloutOptions(
+            model=self.out / "train" / work.train.slug / "model",
+            data=self.out / "data" / work.train.data,
+            out=directory,
+            split="test",
+            device=self.device,
+            workers=self.workers if self.device == "cpu" else None,
+            **work.spec.model_dump(),
+        )
+        with self.display.bar("rollout", unit="answers") as update:
+
+            def show(progress: Progress) -> None:
+                speed = progress.tokens / max(progress.seconds, 1e-9)
+                update(progress.answers, progress.total, f"{speed:,.0f} tokens/s")
+
+            roll_out(options, progress=show)
+        with self.display.bar("judge", unit="answers") as update:
+            evaluate(directory, progress=lambda done, total: update(done, total, ""))
+
+    def _bootstrap(self, work: BootstrapRun, directory: Path) -> None:
+        from searchformer.bootstrap.rounds import BootstrapOptions, bootstrap
+
+        fields = work.spec.model_dump(exclude={"name", "train", "rule"}, exclude_none=True)
+        options = BootstrapOptions(
+            model=self.out / "train" / work.train.slug / "model",
+            data=self.out / "data" / work.train.data,
+            rule=work.rule,
+            device=self.device,
+            **fields,
+        )
+        bootstrap(options, directory, report=self.display.say)
+
+    def _report(self, spec: ReportSpec, directory: Path) -> None:
+        from searchformer.report.write import write_report
+
+        runs = [self.out, *(Path(name) for name in spec.also)]
+        with self.display.bar("report", unit="figures") as update:
+            write_report(runs, out=directory, on_figure=lambda done, total: update(done, total, ""))
+
+
+# --- training in processes of its own
+
+
+def train_command(run: TrainRun, *, data: Path, out: Path, device: str) -> list[str]:
+    """The command that trains: `searchformer train`, under torchrun if several processes are asked for."""
+    spec = run.spec.model_dump(
+        exclude={"name", "data", "model", "plan_only", "sequences", "seed", "processes", "compile"}, exclude_none=True
+    )
+    values = {"data": data, "out": out, "model": run.model, "sequences": run.sequences, "seed": run.seed, **spec}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None]
+    words += [f"--device={device}", *["--plan-only"] * run.plan_only, *["--compile"] * run.spec.compile]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={run.spec.processes}"]
+    return [sys.executable, *(launcher if run.spec.processes > 1 else []), "-m", "searchformer", "train", *words]
+
+
+TIED = "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execv(sys.argv[1], sys.argv[1:])"
+"""Asks Linux to end the process when its parent dies (1 is PR_SET_PDEATHSIG), then becomes the command."""
+
+
+def launch(command: list[str]) -> int:
+    """Run a command and show what it says on stderr; its exit code. However this process ends, the command ends too."""
+    environment = dict(os.environ)
+    if "torch.distributed.run" in command:
+        environment["OMP_NUM_THREADS"] = "1"  # processes that each use all cores are slower than one
+    if sys.platform == "linux":  # a killed run's training would go on beside that of the next
+        command = [sys.executable, "-c", TIED, *command]
+    return subprocess.run(command, env=environment, stdout=STDERR, check=False).returncode
