@@ -112,6 +112,12 @@ def together(directory: Path, rank: int) -> Iterator[None]:
         yield
 
 
+def remove_unfinished(directory: Path, rank: int) -> None:
+    """Delete what a killed process of `rank` left half written; only with its lock held."""
+    for path in directory.glob(f".rollouts-{rank:03d}-*.tmp"):
+        path.unlink()
+
+
 class Writer:
     """Collects answers and writes them as shards: whole answers, whole files."""
 

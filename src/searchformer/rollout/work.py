@@ -111,9 +111,10 @@ def roll_out(options: RolloutOptions, *, progress: Callable[[Progress], None] = 
     options = options.model_copy(update={"max_tokens": config["max_tokens"]})
     began = time.monotonic()
     with store.alone(options.out, options.rank) as share_lock:
+        store.remove_unfinished(options.out, options.rank)
         shares, done = deal(options, store.finished_samples(options.out))
         share_lock()
-        total = len(store.read_prompts(options.out)[options.rank :: options.world_size]) * options.samples
+        total = done + sum(len(prompt.samples or ()) for share in shares for prompt in share)
         tokens = answers = 0
         for number in _run(options, [share for share in shares if share]):
             answers, tokens = answers + 1, tokens + number

@@ -1,0 +1,244 @@
+"""`searchformer rollout`: what it writes, how it shares work, and that kill -9 neither loses nor repeats an answer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from searchformer import __version__
+from searchformer.cli import main
+from searchformer.dataset.store import Dataset, Manifest, Shard, file_digest, finish, schema
+from searchformer.domains import make_domain
+from searchformer.errors import SearchformerError
+from searchformer.files import read_json
+from searchformer.model import ModelConfig, Transformer, save_model
+from searchformer.rollout import RolloutOptions, roll_out, store
+from searchformer.tokens.grammar import automaton_for
+from searchformer.tokens.vocabulary import EOS, Vocabulary
+
+SETTINGS = {"width": 3, "height": 3}
+VOCABULARY = Vocabulary.of(make_domain("maze", SETTINGS).token_list())
+TASKS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Products this small only lose time when they are split."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of made-up tasks; its rows are not in the order of their ids."""
+    directory = tmp_path_factory.mktemp("data")
+    generator = np.random.default_rng(0)
+    rows: dict[str, list[Any]] = {"task_id": [f"{n * 7 % TASKS:032x}" for n in range(TASKS)]}
+    for part, length in (("prompt", 12), ("trace", 40), ("plan", 9)):
+        rows[part] = [generator.integers(2, len(VOCABULARY), length).tolist() for _ in range(TASKS)]
+        rows[f"{part}_length"] = [length] * TASKS
+    path = directory / "test-00000.parquet"
+    pq.write_table(pa.table(rows, schema=schema(VOCABULARY)), path)
+    VOCABULARY.save(directory)
+    shard = Shard(file=path.name, split="test", rows=TASKS, tokens=61 * TASKS, digest=file_digest(path))
+    manifest = Manifest(
+        package=__version__,
+        domain="maze",
+        settings=SETTINGS,
+        config={"deterministic": True},
+        vocabulary_digest=VOCABULARY.digest,
+        counts={"train": 0, "test": TASKS},
+        longest={"prompt": 12, "trace": 40, "plan": 9},
+        shards=[shard],
+    )
+    finish(directory, manifest)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("model")
+    config = ModelConfig(vocabulary=len(VOCABULARY), dim=16, layers=2, heads=2, ffn=24, positions=20000)
+    network = Transformer(config, generator=torch.Generator().manual_seed(0))
+    save_model(network, VOCABULARY, directory, trained={"domain": "maze", "settings": SETTINGS})
+    return directory
+
+
+def answers(directory: Path) -> list[tuple[Any, ...]]:
+    """Every answer on disk, in order; log-probabilities to the rounding of a batch."""
+    rows = [row for table in store.read_answers(directory) for row in table.to_pylist()]
+    found = [(r["task_id"], r["sample"], r["tokens"], r["finish"], round(r["log_probability"], 2)) for r in rows]
+    return sorted(found, key=lambda row: row[:2])
+
+
+def options(model: Path, data: Path, out: Path, **more: Any) -> RolloutOptions:
+    settings = {"tasks": 6, "samples": 4, "precision": "fp32", "workers": 1, "seed": 5, "max_tokens": 40}
+    return RolloutOptions(model=model, data=data, out=out, **settings | more)
+
+
+def test_a_directory_holds_all_that_judging_needs(model: Path, data: Path, tmp_path: Path) -> None:
+    summary = roll_out(options(model, data, tmp_path))
+    assert (summary["complete"], summary["answers"], summary["answers_before"]) == (True, 24, 0)
+    config = read_json(tmp_path / "config.json", what="configuration")
+    expected = {
+        "domain": "maze",
+        "settings": SETTINGS,
+        "deterministic": True,
+        "split": "test",
+        "tasks": 6,
+        "samples": 4,
+    }
+    assert {key: config[key] for key in expected} == expected
+    assert config["model"]["trained"] == {"domain": "maze", "settings": SETTINGS}
+    assert Vocabulary.load(tmp_path) == VOCABULARY
+    tasks = pq.read_table(tmp_path / "tasks.parquet").to_pylist()
+    records = sorted(Dataset(data).records("test"), key=lambda record: record["task_id"])
+    assert tasks == [
+        {key: record[key] for key in ("task_id", "prompt", "trace_length", "plan")} for record in records[:6]
+    ]
+    found = answers(tmp_path)
+    assert [row[:2] for row in found] == [(task["task_id"], sample) for task in tasks for sample in range(4)]
+    assert all(EOS not in row[2] and len(row[2]) <= 40 for row in found)
+    assert {row[3] for row in found} == {"eos", "max_tokens"}
+    manifest = read_json(tmp_path / "manifest.json", what="manifest")
+    assert (manifest["answers"], manifest["tokens"]) == (24, sum(len(row[2]) for row in found))
+
+
+def test_ranks_of_one_run_give_the_answers_of_one_process(model: Path, data: Path, tmp_path: Path) -> None:
+    roll_out(options(model, data, tmp_path / "one"))
+    assert not roll_out(options(model, data, tmp_path / "two", rank=1, world_size=2, slots=3))["complete"]
+    assert not (tmp_path / "two/manifest.json").exists()
+    assert roll_out(options(model, data, tmp_path / "two", rank=0, world_size=2))["complete"]
+    assert answers(tmp_path / "two") == answers(tmp_path / "one")
+
+
+def test_a_complete_directory_is_left_as_it_is(model: Path, data: Path, tmp_path: Path) -> None:
+    roll_out(options(model, data, tmp_path))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    summary = roll_out(options(model, data, tmp_path))
+    assert (summary["answers"], summary["answers_before"], summary["complete"]) == (0, 24, True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_constrained_answers_follow_the_grammar(model: Path, data: Path, tmp_path: Path) -> None:
+    roll_out(options(model, data, tmp_path, constrain=True, max_tokens=60))
+    automaton = automaton_for("maze", SETTINGS, VOCABULARY)
+    for _, _, tokens, finish_reason, _ in answers(tmp_path):
+        state = automaton.start
+        for token in [*tokens, *([EOS] if finish_reason == "eos" else [])]:
+            state = automaton.next_state[state, token]
+            assert state >= 0
+
+
+def command(model: Path, data: Path, out: Path, *more: str) -> list[str]:
+    arguments = ["--model", str(model), "--data", str(data), "--out", str(out), "--samples", "8", "--precision", "fp32"]
+    return [sys.executable, "-m", "searchformer", "rollout", *arguments, "--workers", "2", *more]
+
+
+def test_killed_and_started_again_no_answer_is_lost_or_repeated(model: Path, data: Path, tmp_path: Path) -> None:
+    more = ("--max-tokens", "600", "--constrain", "--save-seconds", "0", "--slots", "4")
+    killed = subprocess.Popen(command(model, data, tmp_path / "killed", *more), stderr=subprocess.PIPE)
+    give_up = time.monotonic() + 100
+    while len(store.shard_files(tmp_path / "killed")) < 10:
+        assert killed.poll() is None, killed.stderr and killed.stderr.read().decode()
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    whole = options(model, data, tmp_path / "whole", tasks=None, samples=8, seed=0, max_tokens=600, constrain=True)
+    summary = roll_out(whole.model_copy(update={"out": tmp_path / "killed"}))
+    assert summary["complete"]
+    assert summary["answers_before"] >= 10
+    assert summary["answers"] + summary["answers_before"] == 8 * TASKS
+    roll_out(whole)
+    assert answers(tmp_path / "killed") == answers(tmp_path / "whole")
+    assert not list((tmp_path / "killed").glob("*.tmp"))
+
+
+def test_two_runs_never_share_a_rank_of_a_directory(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LOCK_SECONDS", 0.2)
+    store.make_directory(tmp_path)
+    with (
+        store.alone(tmp_path, 0),
+        pytest.raises(SearchformerError, match="another process is writing rollouts"),
+    ):
+        roll_out(options(model, data, tmp_path))
+
+
+def test_what_does_not_belong_together_is_named(model: Path, data: Path, tmp_path: Path) -> None:
+    roll_out(options(model, data, tmp_path / "out", tasks=1))
+    with pytest.raises(SearchformerError, match="holds rollouts with seed 5, asked for is 6: choose another directory"):
+        roll_out(options(model, data, tmp_path / "out", tasks=1, seed=6))
+    config = ModelConfig(vocabulary=len(VOCABULARY), dim=16, layers=1, heads=2, ffn=24)
+    save_model(Transformer(config), VOCABULARY, tmp_path / "sokoban", trained={"domain": "sokoban", "settings": {}})
+    with pytest.raises(SearchformerError, match=r"was trained on domain 'sokoban', the data set .* is of 'maze'"):
+        roll_out(options(tmp_path / "sokoban", data, tmp_path / "new"))
+    small = Vocabulary.of(["a", "b"])
+    config = ModelConfig(vocabulary=len(small), dim=16, layers=1, heads=2, ffn=24)
+    save_model(Transformer(config), small, tmp_path / "other", trained={})
+    with pytest.raises(SearchformerError, match=r"has a vocabulary of 4 tokens .* they differ from id 2 on"):
+        roll_out(options(tmp_path / "other", data, tmp_path / "new"))
+    with pytest.raises(SearchformerError, match="has 12 test tasks; asked for are 13"):
+        roll_out(options(model, data, tmp_path / "new", tasks=13))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--out", "{tmp_path}/file/out"], "cannot create the directory"),
+        (["--out", "{tmp_path}/out", "--cache-gb", "0.00001"], "is too small for one sequence of"),
+        (["--out", "{tmp_path}/out", "--split", "valid"], "a split is one of train, test; found 'valid'"),
+        (["--out", "{tmp_path}/out", "--rank", "2", "--world-size", "2"], "ranks are 0 to 1; found 2"),
+        (["--out", "{tmp_path}/out", "--data", "{tmp_path}/nowhere"], "holds no complete data set"),
+    ],
+)
+def test_errors_of_the_command_are_one_line(
+    model: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    message: str,
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    arguments = ["--model", str(model), "--data", str(data), "--workers", "1", *more]
+    monkeypatch.setattr(
+        sys, "argv", ["searchformer", "rollout", *(part.format(tmp_path=tmp_path) for part in arguments)]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    found = capsys.readouterr().err
+    assert found.count("\n") == 1
+    assert message in found
+
+
+def test_the_command_reports_what_it_did_as_json(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--model", model, "--data", data, "--out", tmp_path, "--workers", 1, "--samples", 2, "--max-tokens", 9]
+    monkeypatch.setattr(sys, "argv", ["searchformer", "rollout", *map(str, arguments), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    captured = capsys.readouterr()
+    summary = json.loads(captured.out.splitlines()[-1])
+    assert (summary["answers"], summary["complete"]) == (2 * TASKS, True)
+    assert summary["tokens_per_second_per_core"] <= summary["tokens_per_second"]
+    assert "tokens/s" in captured.err
