@@ -83,10 +83,11 @@ def _facts(dataset: "Dataset", lengths: dict[str, Any], leakage: "Leakage", *, v
 
 
 def _summary(dataset: "Dataset", *, verified: bool) -> "Table":
+    from rich import box
     from rich.table import Table
 
     manifest, vocabulary = dataset.manifest, dataset.vocabulary
-    table = Table(title=str(dataset.directory), show_header=False, title_justify="left")
+    table = Table(title=str(dataset.directory), title_justify="left", show_header=False, box=box.SIMPLE)
     tokens = sum(shard.tokens for shard in manifest.shards)
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in _rejected(dataset).items() if count)
     state = "every digest verified" if verified else "digests not compared (--no-verify)"
@@ -105,15 +106,15 @@ def _listed(values: dict[str, Any]) -> str:
 
 
 def _length_table(lengths: dict[str, Any]) -> "Table":
+    from rich import box
     from rich.table import Table
 
     from searchformer.dataset.audit import LENGTHS, QUANTILES
 
-    table = Table(
-        "tokens", "split", title="Lengths (response = trace + plan; without bos and eos)", title_justify="left"
-    )
+    title = "Lengths in tokens (response = trace + plan; without bos and eos)"
+    table = Table("", "", title=title, title_justify="left", box=box.SIMPLE, padding=(0, 0, 0, 1))
     for name in QUANTILES:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for part in LENGTHS:
         for split, known in lengths.items():
             values = [f"{known[part][name]:,.0f}" for name in QUANTILES] if known else ["-"] * len(QUANTILES)
@@ -122,9 +123,10 @@ def _length_table(lengths: dict[str, Any]) -> "Table":
 
 
 def _audit_table(leakage: "Leakage") -> "Table":
+    from rich import box
     from rich.table import Table
 
-    table = Table("leakage audit", "train", "test", "both", title_justify="left")
+    table = Table("", "train", "test", "both", title="Leakage audit", title_justify="left", box=box.SIMPLE)
     for column in table.columns[1:]:
         column.justify = "right"
 
@@ -136,8 +138,8 @@ def _audit_table(leakage: "Leakage") -> "Table":
     row("tasks examined", leakage.examined, None)
     row("layouts (in both: must be 0)", leakage.layouts, leakage.shared_layouts)
     row("repeated tasks (in both: must be 0)", leakage.duplicates, leakage.duplicates_across)
-    row("test tasks that are a training task, rotated or reflected", None, leakage.symmetric)
-    row("prompts that do not match their task_id (must be 0)", None, leakage.wrong_ids)
+    row("test tasks that are a training task, turned or mirrored", None, leakage.symmetric)
+    row("prompts that do not match task_id (must be 0)", None, leakage.wrong_ids)
     return table
 
 

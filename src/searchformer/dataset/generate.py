@@ -52,6 +52,21 @@ def generate(
     """Make the data set `config` in `out`; with `append`, add `config.tasks` to the one there."""
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
+    try:
+        return _generate(config, out, maker, workers=workers, append=append, report=report)
+    except OSError as error:
+        raise SearchformerError(f"cannot make the data set in {out}: {error.strerror or error}") from error
+
+
+def _generate(
+    config: GenerateConfig,
+    out: Path,
+    maker: ShardMaker,
+    *,
+    workers: int,
+    append: bool,
+    report: Callable[[Progress], None],
+) -> Manifest:
     work = make_directory(out) / WORK
     complete = _existing(config, out, append=append)
     if isinstance(complete, Manifest):
