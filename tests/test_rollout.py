@@ -214,8 +214,7 @@ def test_an_automaton_allows_only_its_tokens(engine: Engine, model: Transformer,
         assert answer.finish == "max_tokens" or len(answer.tokens) % 2 == 0
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(("precision", "native"), [("bf16", False), ("bf16", True), ("int8", False)])
 def test_narrow_caches_keep_probabilities_close(
     model: Transformer, prompts: list[Prompt], precision: str, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,7 +116,8 @@ def roll_out(options: RolloutOptions, *, progress: Callable[[Progress], None] = 
         share_lock()
         total = done + sum(len(prompt.samples or ()) for share in shares for prompt in share)
         tokens = answers = 0
-        for number in _run(options, [share for share in shares if share]):
+        peaks_gb: list[float] = []
+        for number in _run(options, [share for share in shares if share], peaks_gb):
             answers, tokens = answers + 1, tokens + number
             progress(Progress(done + answers, total, tokens, time.monotonic() - began))
     manifest = store.finish(options.out, config)
@@ -131,7 +132,7 @@ def roll_out(options: RolloutOptions, *, progress: Callable[[Progress], None] = 
         "seconds": seconds,
         "tokens_per_second": tokens / seconds,
         "tokens_per_second_per_core": tokens / seconds / cores,
-        "peak_memory_gb": peak_memory_gb(),
+        "peak_memory_gb": sum(peaks_gb) + peak_memory_gb(),
     }
 
 
@@ -200,8 +201,11 @@ def deal(options: RolloutOptions, done: dict[str, set[int]]) -> tuple[list[list[
     return [[prompt for prompt in part if prompt.samples] for part in parts], on_disk
 
 
-def _run(options: RolloutOptions, shares: list[list[Prompt]]) -> Iterator[int]:
-    """Sample all shares, one process each; yields the token count of every finished answer."""
+def _run(options: RolloutOptions, shares: list[list[Prompt]], peaks_gb: list[float]) -> Iterator[int]:
+    """Sample all shares, one process each; yields the token count of every finished answer.
+
+    `peaks_gb` receives the largest memory of every process started.
+    """
     if len(shares) <= 1:
         for share in shares:
             yield from _sample(options, share, worker=0, workers=1)
@@ -228,7 +232,10 @@ def _run(options: RolloutOptions, shares: list[list[Prompt]]) -> Iterator[int]:
                     continue
                 if isinstance(message, str):
                     raise SearchformerError(message)
-                yield from message
+                if isinstance(message, float):
+                    peaks_gb.append(message)
+                else:
+                    yield message
         for process in processes:
             process.join()
             if process.exitcode:
@@ -248,7 +255,8 @@ def _work(options: RolloutOptions, share: list[Prompt], worker: int, workers: in
     try:
         with store.together(options.out, options.rank):
             for tokens in _sample(options, share, worker=worker, workers=workers):
-                sender.send([tokens])
+                sender.send(tokens)
+        sender.send(peak_memory_gb())
     except SearchformerError as error:
         sender.send(str(error))
     except KeyboardInterrupt:
@@ -300,6 +308,5 @@ def _automaton(options: RolloutOptions, vocabulary: Vocabulary) -> Automaton:
 
 
 def peak_memory_gb() -> float:
-    """Largest resident memory of this process, plus that of its largest finished child."""
-    kilobytes = sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return kilobytes / 1e6
+    """Largest resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
