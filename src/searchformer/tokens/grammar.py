@@ -175,6 +175,7 @@ _EXPECTS = {
     "estimate": "a cost",
     "end": "nothing",
 }
+_AFTER_PLAN = "'plan' or 'eos'"
 
 
 def build_automaton(domain: Domain, vocabulary: Vocabulary, *, plan_only: bool = False) -> Automaton:
@@ -191,8 +192,13 @@ def build_automaton(domain: Domain, vocabulary: Vocabulary, *, plan_only: bool =
                 places.append(place)
             row[token] = number_of[place]
         rows.append(row)
-    expects = tuple(_EXPECTS.get(place[0], "the rest of a step") for place in places)
+    expects = tuple(_expected(place, row) for place, row in zip(places, rows, strict=True))
     return Automaton(start=0, next_state=np.stack(rows), expects=expects)
+
+
+def _expected(place: _Place, row: np.ndarray) -> str:
+    """What a place waits for, in words."""
+    return _AFTER_PLAN if row[EOS] >= 0 else _EXPECTS.get(place[0], "the rest of a step")
 
 
 @cache
@@ -238,7 +244,11 @@ def parse_response(domain: Domain, vocabulary: Vocabulary, tokens: list[str]) ->
 def _mismatch(token: str, position: int, expected: str, vocabulary: Vocabulary) -> ParseError:
     if token not in vocabulary.ids:
         return ParseError(UNKNOWN, position, f"found {token!r}, which the vocabulary does not have")
-    if token in ("create", "close", "plan") and expected not in (_EXPECTS["first"], _EXPECTS["first plan"]):
+    if token in ("create", "close", "plan") and expected not in (
+        _EXPECTS["first"],
+        _EXPECTS["first plan"],
+        _AFTER_PLAN,
+    ):
         return ParseError(TRUNCATED, position, f"expected {expected}; found {token!r}")
     if expected == _EXPECTS["number"] and token.isdigit():
         return ParseError(OUT_OF_RANGE, position, f"found {token!r}, beyond the task's size")
