@@ -23,6 +23,8 @@ ROOMS = [
     {"evaluate"},
     {"bootstrap"},
     {"report"},
+    {"models"},
+    {"solve"},
     {"interop", "engines", "recipes", "web"},
     {"commands"},
     {"cli"},

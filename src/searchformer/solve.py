@@ -146,12 +146,12 @@ def solve(
     if model is not None:
         try:
             asked = _Asked.open(model, task)
-            notes += asked.warnings()
         except TaskError as error:
             notes.append(f"the model cannot express this task ({error}): planned by A*")
     task = asked.task if asked else task
     solution = _by_astar(task, options)
     if asked and solution.solvable:
+        notes += asked.warnings()
         limit = LONGEST_ANSWER * (int(solution.astar.tokens) + len(plan_tokens(solution)))
         solution = _by_model(asked, solution, samples=samples, seed=seed, limit=limit)
     return replace(solution, notes=(*notes, *solution.notes))
@@ -212,16 +212,16 @@ class _Asked:
         prompt = _Names(task).prompt()
         missing = [token for token in prompt if token not in vocabulary.ids]
         if missing:
-            raise TaskError(f"its vocabulary lacks {missing[0]!r}")
+            size = _listed(task.domain.measure(task.problem))
+            raise TaskError(f"{size}: its vocabulary has no {missing[0]!r}")
         return cls(directory, trained, vocabulary, task, prompt)
 
     def warnings(self) -> Iterator[str]:
         """Says so if the task is not of the size that the model was trained for."""
         size, settings = self.task.domain.measure(self.task.problem), self.trained.get("settings", {})
         if any(settings.get(name, value) != value for name, value in size.items()):
-            here = ", ".join(f"{name} {value}" for name, value in size.items())
-            there = ", ".join(f"{name} {settings[name]}" for name in size if name in settings)
-            yield f"the model was trained for {there}; this task has {here}: expect worse answers"
+            there = {name: settings[name] for name in size if name in settings}
+            yield f"the model was trained for {_listed(there)}; this task has {_listed(size)}: expect worse answers"
 
     def answers(self, *, samples: int, seed: int, limit: int) -> Iterator[tuple[np.ndarray, bool]]:
         """Token codes of sampled answers, and whether each ended with eos."""
@@ -260,6 +260,11 @@ def _by_model(asked: _Asked, astar: Solution, *, samples: int, seed: int, limit:
         answers=answers,
         found=codes,
     )
+
+
+def _listed(size: dict[str, int]) -> str:
+    """A size in words."""
+    return ", ".join(f"{name} {value}" for name, value in size.items())
 
 
 def preference(verdict: Verdict) -> tuple[bool, int, int]:

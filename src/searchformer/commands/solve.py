@@ -55,6 +55,7 @@ def run(
     from searchformer.solve import solve
 
     began = time.monotonic()
+    file, given = _split([file, *context.args] if file else [])
     if (file is None) == (random is None):
         raise SearchformerError("expected a FILE or --random DOMAIN:WxH, and not both; see searchformer solve --help")
     if planner not in ("model", "astar"):
@@ -63,10 +64,10 @@ def run(
         seed = int.from_bytes(os.urandom(4), "little") if random else 0
     options = Options(max_expansions=max_expansions, max_gigabytes=max_gigabytes)
     if random:
-        title, task = _drawn(random, context.args, seed=seed, options=options)
+        title, task = _drawn(random, given, seed=seed, options=options)
     else:
         assert file is not None
-        title, task = _read(file, level, context.args, domain=domain, start=start, goal=goal)
+        title, task = _read(file, level, given, domain=domain, start=start, goal=goal)
     chosen, note = _model(model, task, planner)
     solution = solve(task, model=chosen, samples=samples, seed=seed, options=options)
     notes = [*([note] if note else []), *solution.notes]
@@ -82,6 +83,23 @@ def run(
 
 
 # --- the task and the model
+
+
+def _split(words: list[str]) -> tuple[str | None, list[str]]:
+    """The file among words that may also be settings of the domain, such as `--boxes 1`, and those settings."""
+    from searchformer.errors import SearchformerError
+
+    files, settings, waiting = list[str](), list[str](), iter(words)
+    for word in waiting:
+        if not word.startswith("--"):
+            files.append(word)
+        elif "=" in word:
+            settings.append(word)
+        else:
+            settings += [word, *([value] if (value := next(waiting, None)) is not None else [])]
+    if len(files) > 1:
+        raise SearchformerError(f"expected one FILE; found {' and '.join(files)}")
+    return (files[0] if files else None), settings
 
 
 def _drawn(random: str, given: list[str], *, seed: int, options: Any) -> tuple[str, "Task"]:
@@ -194,8 +212,7 @@ def _show(solution: "Solution", title: str, *, model: Path | None) -> None:
     console.print(f"{domain.name}: {title}", markup=False)
     if not solution.solvable:
         _draw(console, domain.draw(problem))
-        closed = f"{solution.effort.closed:,}"
-        console.print(f"unsolvable: no plan exists; A* closed all {closed} nodes that can be reached", markup=False)
+        console.print(f"unsolvable: no plan exists; A* closed {solution.effort.closed:,} nodes and was out of others")
         return
     from searchformer.commands.inspect import draw_plan
     from searchformer.solve import plan_tokens
@@ -235,24 +252,29 @@ def _lines(solution: "Solution", model: Path | None) -> list[str]:
 
 def _effort(effort: "Effort") -> str:
     """What a search took, in words."""
-    steps = effort.created + effort.closed
-    numbers = f"{effort.created:,.4g} created, {effort.closed:,.4g} closed, {effort.tokens:,.4g} trace tokens"
-    return f"{steps:,.4g} steps ({numbers})" if steps else "no search"
+    created, closed, tokens, steps = (
+        f"{number:,.1f}".removesuffix(".0")
+        for number in (effort.created, effort.closed, effort.tokens, effort.created + effort.closed)
+    )
+    if not effort.created:
+        return "no search"
+    return f"{steps} steps ({created} created, {closed} closed, {tokens} trace tokens)"
 
 
 def _animate(solution: "Solution") -> None:
     """Redraw the search step by step on a terminal; where there is none, nothing is shown."""
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         return
-    frames = list(frames_of(solution))
+    frames = frames_of(solution)
     pause = min(FRAME_SECONDS, ANIMATION_SECONDS / max(len(frames), 1))
     with Live(console=console, auto_refresh=False) as live:
         for frame in frames:
-            live.update(frame, refresh=True)
+            live.update(Text(frame), refresh=True)
             time.sleep(pause)
 
 

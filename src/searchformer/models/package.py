@@ -27,7 +27,7 @@ def package_model(model: Path, out: Path, *, metrics: Path | None = None, made_w
     size = 2 * network.parameter_count
     if size > MOST_BYTES:
         raise SearchformerError(f"{model}: a packaged model has at most {MOST_BYTES:,} bytes; this one takes {size:,}")
-    largest = max(float(weight.abs().max()) for weight in network.parameters())
+    largest = max(float(weight.abs().max()) for weight in network.state_dict().values())
     if not largest <= torch.finfo(torch.float16).max:
         raise SearchformerError(f"{model}: fp16 cannot hold a weight of {largest:g}")
     save_model(network.half(), vocabulary, out, trained=trained)
@@ -66,8 +66,8 @@ def write_card(name: str, facts: dict[str, str], scores: dict[str, Any] | None, 
 
 
 LIMITS = (
-    "- Trained on tasks of the one size above, drawn as `searchformer generate` draws them. Coordinates beyond that size",
-    "  are not in its vocabulary; smaller tasks can be written down, but it has not seen any.",
+    "- Trained on tasks of the one size above, drawn as `searchformer generate` draws them. Coordinates beyond that",
+    "  size are not in its vocabulary; smaller tasks can be written down, but it has not seen any.",
     "- Its answers are samples: some are wrong. Never use one unjudged; `searchformer solve` replays every plan in the",
     "  domain's rules and falls back to A* where none holds.",
     "- A task without a plan was never in its data: it answers with a wrong plan. `searchformer solve` asks A* first.",
