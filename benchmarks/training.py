@@ -1,7 +1,7 @@
 """Training speed against the plain way, in one run: useful response tokens per second on 10x10-maze data, all cores.
 
-Plain: fp32, torch's own RMSNorm and textbook RoPE, AdamW tensor by tensor, batches of 16 as they come, padded to the
-longest, logits for padding too. Ours: what `searchformer train` does. Both take the optimiser step. The batches are
+Plain: fp32, torch's own RMSNorm and attention, textbook RoPE, AdamW tensor by tensor, batches of 16 as they come,
+padded to the longest, logits for padding too. Ours: what `searchformer train` does. Both take the optimiser step. The batches are
 spread evenly over one shuffled pool. Last line: JSON.
 
 Try: `python benchmarks/training.py --sizes 15M --batches 4`
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -51,8 +52,7 @@ def plain_step(config: ModelConfig) -> Step:
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, betas=(0.9, 0.99))
 
     def step(batch: Batch) -> None:
-        ours, layers.rotate = layers.rotate, textbook_rotate
-        try:
+        with mock.patch.multiple(layers, rotate=textbook_rotate, pays=mock.Mock(return_value=False)):
             optimiser.zero_grad()
             responses = torch.from_numpy(batch.responses)
             logits = model(torch.from_numpy(batch.prompts), responses[:, :-1], torch.from_numpy(batch.prompt_lengths))
@@ -61,8 +61,6 @@ def plain_step(config: ModelConfig) -> Step:
             real = torch.arange(losses.shape[1]) < counts[:, None]
             ((losses * real).sum(dim=1) / counts).mean().backward()
             optimiser.step()
-        finally:
-            layers.rotate = ours
 
     return step
 

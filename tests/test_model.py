@@ -3,14 +3,17 @@
 import json
 import math
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from searchformer.errors import SearchformerError
 from searchformer.model import SIZES, Transformer, load_model, make_config, save_model
+from searchformer.model.causal import BlockedCausal
 from searchformer.model.layers import RMSNorm, rotary_table, rotate
 from searchformer.tokens.vocabulary import BOS, Vocabulary
 
@@ -110,6 +113,19 @@ def test_the_short_rmsnorm_is_torchs():
         y = norm(own)
         y.backward(pull)
         results.append((y, own.grad, norm.weight.grad))
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("length", [1, 64, 65, 200])
+def test_blocked_causal_attention_is_torchs(length):
+    generator = torch.Generator().manual_seed(length)
+    q, k, v, pull = (torch.randn(3, length, 8, generator=generator) for _ in range(4))
+    results = []
+    for attend in (BlockedCausal.apply, partial(functional.scaled_dot_product_attention, is_causal=True)):
+        own = [x.clone().requires_grad_() for x in (q, k, v)]
+        mixed = attend(*own)
+        mixed.backward(pull)
+        results.append([mixed, *(x.grad for x in own)])
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*results, strict=True))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from searchformer.model.causal import BlockedCausal, pays
 from searchformer.model.config import ModelConfig
 
 
@@ -130,9 +131,14 @@ class Attention(nn.Module):
         v_BSHK = self.wv(source_BSD).unflatten(-1, (self.heads, -1))
         if rotary is not None:
             q_BLHK, k_BSHK = rotate(q_BLHK, *rotary), rotate(k_BSHK, *rotary)
-        mixed_BHLK = functional.scaled_dot_product_attention(
-            q_BLHK.transpose(1, 2), k_BSHK.transpose(1, 2), v_BSHK.transpose(1, 2), attn_mask=mask, is_causal=causal
-        )
+        q_BHLK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BLHK, k_BSHK, v_BSHK))
+        if causal and pays(q_BHLK):
+            q_NTK, k_NTK, v_NTK = (x.reshape(-1, *x.shape[2:]) for x in (q_BHLK, k_BHSK, v_BHSK))
+            mixed_BHLK = BlockedCausal.apply(q_NTK, k_NTK, v_NTK).view_as(q_BHLK)
+        else:
+            mixed_BHLK = functional.scaled_dot_product_attention(
+                q_BHLK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=causal
+            )
         return self.wo(mixed_BHLK.transpose(1, 2).flatten(-2))
 
 
