@@ -1,8 +1,8 @@
 """Training speed against the plain way, in one run: useful response tokens per second on 10x10-maze data, all cores.
 
 Plain: fp32, torch's own RMSNorm and attention, textbook RoPE, AdamW tensor by tensor, batches of 16 as they come,
-padded to the longest, logits for padding too. Ours: what `searchformer train` does. Both take the optimiser step. The batches are
-spread evenly over one shuffled pool. Last line: JSON.
+padded to the longest, logits for padding too. Ours: what `searchformer train` does. Both take the optimiser step. The
+batches are spread evenly over one shuffled pool. Last line: JSON.
 
 Try: `python benchmarks/training.py --sizes 15M --batches 4`
 """

@@ -23,6 +23,7 @@ from searchformer.dataset.batches import Sequences
 from searchformer.dataset.store import Dataset
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer, load_model, make_config
+from searchformer.rollout import Prompt, Sampling, sample_naively
 from searchformer.tokens.vocabulary import Vocabulary
 from searchformer.train import TrainOptions, make_options, train
 from searchformer.train import loop as loop_module
@@ -460,6 +461,21 @@ def test_the_command_prints_json_last(dataset, tmp_path, monkeypatch, capsys):
     assert summary["step"] == 2
     assert Path(summary["plot"]).exists()
     assert [line.partition(":")[0] for line in err.splitlines()] == ["step 1", "step 2"]
+
+
+def test_the_command_scores_greedy_answers(dataset, tmp_path, monkeypatch, capsys):
+    more = ("--steps", "200", "--eval-every", "200", "--exact-every", "200", "--lr", "1e-2", "--log-every", "100")
+    code, *_ = run_command(monkeypatch, capsys, *command(dataset, tmp_path / "run", *more)[2:])
+    assert code == 0
+    record = read_metrics(tmp_path / "run")[-1]
+    model, _ = load_model(tmp_path / "run" / "model")
+    right, rows = 0, list(dataset.records("test"))
+    limit = 2 * max(len(row["trace"] + row["plan"]) + 2 for row in rows)
+    for row in rows:
+        prompt = Prompt(row["task_id"], np.array(row["prompt"]))
+        answer = sample_naively(model, prompt, sampling=Sampling(temperature=0.0), max_tokens=limit)
+        right += answer.finish == "eos" and answer.tokens.tolist()[-len(row["plan"]) :] == row["plan"]
+    assert record["exact_match"] == right / 20 > 0
 
 
 def test_the_command_says_in_one_line_what_is_wrong(dataset, tmp_path, monkeypatch, capsys):

@@ -46,6 +46,9 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     eval_every: Annotated[int, typer.Option(help="Steps between evaluations on the test split; 0 for none.")] = 1000,
     eval_tasks: Annotated[int, typer.Option(help="Test tasks per evaluation.")] = 256,
+    exact_every: Annotated[
+        int, typer.Option(help="Steps between greedy answers to a few test tasks, at an evaluation; 0 for none.")
+    ] = 0,
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
     log_every: Annotated[int, typer.Option(help="Steps between lines of metrics.jsonl.")] = 50,
     cache: Annotated[
@@ -87,6 +90,7 @@ def run(
         device=device,
         eval_every=eval_every,
         eval_tasks=eval_tasks,
+        exact_every=exact_every,
         save_every=save_every,
         log_every=log_every,
         cache=cache,
