@@ -8,6 +8,7 @@ from collections import Counter, deque
 from dataclasses import astuple
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from searchformer.domains import make_domain
 from searchformer.domains.formats import read_levels
 from searchformer.errors import SearchformerError
 from searchformer.search import BudgetError, Options, Searcher, kernel, reference, searcher
-from searchformer.search.compiled import bind
+from searchformer.search.compiled import _fingerprint, bind
 from searchformer.search.ordering import ALGORITHMS, weights
 from searchformer.seeding import reseed, stream_key
 from searchformer.tokens.vocabulary import Vocabulary
@@ -498,3 +499,52 @@ def test_a_plug_in_starts_warm_and_a_changed_constant_is_never_stale(tmp_path):
     changed = run_python(RUN_PLUGIN, **environment)
     assert changed["misses"] == 1
     assert len(changed["plan"]) == 1 + 20 // 5
+
+
+TABLE = np.zeros(5000, dtype=np.int64)
+ALTERED = np.where(np.arange(5000) == 2500, 1, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "after"),
+    [
+        ("def rule(x): return x * N", {"N": 3}, {"N": 4}),
+        ("def rule(x): return x * N", {"N": np.int32(3)}, {"N": np.int32(4)}),
+        ("def rule(x): return N[x]", {"N": (1, 2)}, {"N": (1, 3)}),
+        ("def rule(x): return N[x]", {"N": TABLE}, {"N": ALTERED}),
+        ("def rule(x): return [each * N for each in x]", {"N": 3}, {"N": 4}),
+        ("def rule(x): return x * M.n", {"M": ModuleType("M")}, {"M": ModuleType("M")}),
+        ("def helper(x): return x * N\ndef rule(x): return helper(x)", {"N": 3}, {"N": 4}),
+    ],
+)
+def test_a_changed_constant_changes_a_rules_fingerprint(rule, before, after):
+    for scope, number in ((before, 3), (after, 4)):
+        if "M" in scope:
+            scope["M"].n = number
+
+    def fingerprint(scope):
+        names = dict(scope)
+        exec(rule, names)
+        return _fingerprint(names["rule"], set())
+
+    assert fingerprint(before) == fingerprint(before)
+    assert fingerprint(before) != fingerprint(after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def rule(x): return x + 1", "def rule(x): return x + 2"),
+        ("def rule(x): return x + 1", "def rule(x): return x - 1"),
+        ("def rule(x): return [each + 1 for each in x]", "def rule(x): return [each + 2 for each in x]"),
+        ("def rule(x, n=1): return x + n", "def rule(x, n=2): return x + n"),
+        ("def rule(x): return min(x, 1)", "def rule(x): return max(x, 1)"),
+    ],
+)
+def test_a_changed_text_changes_a_rules_fingerprint(before, after):
+    rules = []
+    for text in (before, after):
+        names = {}
+        exec(text, names)
+        rules.append(_fingerprint(names["rule"], set()))
+    assert rules[0] != rules[1]
