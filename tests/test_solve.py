@@ -136,8 +136,9 @@ def level_file(tmp_path):
 def test_a_models_best_answer_is_verified_and_shown_beside_what_astar_takes(command, skilled, maze_file):
     output = command(maze_file, "--model", skilled).output
     assert "moves   ddrr" in output
-    assert "plan    4 moves, optimal, by the model maze-4x4" in output
-    assert "by the model\n" in output
+    assert f"plan    4 moves, optimal, by the model {skilled}" in output
+    assert "by the model for this plan" in output
+    assert "by the model (mean of" in output
     assert "by A* (mean of 16 runs)" in output
     assert "S . . .\no # # .\no o G .\n# . . #" in output
 
@@ -156,6 +157,7 @@ def test_the_json_has_the_plan_the_moves_and_both_efforts(command, skilled, maze
     assert record["search"]["created"] == found.created
     assert record["search"]["closed"] == found.closed
     assert record["search"]["tokens"] == 5 * (found.created + found.closed)
+    assert record["model_mean"] == record["search"]  # it knows one search only
     assert record["astar"]["runs"] == 16
 
 
@@ -202,6 +204,12 @@ def test_a_box_on_a_dock_is_beyond_the_papers_tokens_but_not_beyond_astar(comman
 def test_a_model_for_another_domain_is_refused(command, untrained, level_file):
     with pytest.raises(SearchformerError, match="was trained for maze; this task is of sokoban"):
         command(level_file, "--model", untrained)
+
+
+def test_the_models_mean_is_over_the_answers_that_hold_and_the_best_is_no_worse(skilled):
+    solution = solve(make_task(MAZE), model=skilled, samples=16)
+    assert solution.effort.tokens <= solution.model.tokens
+    assert solve(make_task(MAZE)).model is None
 
 
 def verdict(kind, *, plan, trace):

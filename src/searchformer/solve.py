@@ -85,6 +85,8 @@ class Solution:
     astar: Effort
     """Of A*, on average."""
     astar_runs: int
+    model: Effort | None
+    """Of the model, on average over its answers that hold: one picked answer against A*'s mean would flatter it."""
     answers: dict[str, int]
     """How many of the model's answers were optimal, feasible and invalid; empty if it was not asked."""
     notes: tuple[str, ...]
@@ -171,12 +173,17 @@ def _by_astar(task: Task, options: Options) -> Solution:
         plan=found.plan,
         optimal=found.solvable,
         effort=effort,
-        astar=Effort(*np.mean([(each.created, each.closed, each.tokens) for each in efforts], axis=0).tolist()),
+        astar=_mean(efforts),
         astar_runs=runs,
+        model=None,
         answers={},
         notes=(),
         found=found,
     )
+
+
+def _mean(efforts: list[Effort]) -> Effort:
+    return Effort(*np.mean([(each.created, each.closed, each.tokens) for each in efforts], axis=0).tolist())
 
 
 def _efforts(task: Task, options: Options, runs: int) -> Iterator[Effort]:
@@ -256,10 +263,15 @@ def _by_model(asked: _Asked, astar: Solution, *, samples: int, seed: int, limit:
         planner="model",
         plan=np.array(_Names(task).plan(codes)),
         optimal=verdict.verdict == OPTIMAL,
-        effort=Effort(verdict.created, verdict.closed, verdict.trace_length),
+        effort=_effort(verdict),
+        model=_mean([_effort(each) for each, _ in valid]),
         answers=answers,
         found=codes,
     )
+
+
+def _effort(verdict: Verdict) -> Effort:
+    return Effort(verdict.created, verdict.closed, verdict.trace_length)
 
 
 def _listed(size: dict[str, int]) -> str:

@@ -79,7 +79,7 @@ def run(
     if as_json:
         typer.echo(json.dumps(_record(solution, notes, model=chosen, seed=seed, seconds=seconds)))
     else:
-        _show(solution, title, model=chosen)
+        _show(solution, title, model=f"the model {model or (chosen and chosen.name)}")
 
 
 # --- the task and the model
@@ -195,6 +195,7 @@ def _record(solution: "Solution", notes: list[str], *, model: Path | None, seed:
         "plan": " ".join(plan_tokens(solution)),
         "plan_length": len(solution.plan),
         "search": vars(solution.effort),
+        "model_mean": vars(solution.model) if solution.model else None,
         "astar": {**vars(solution.astar), "runs": solution.astar_runs},
         "answers": solution.answers,
         "notes": notes,
@@ -203,7 +204,7 @@ def _record(solution: "Solution", notes: list[str], *, model: Path | None, seed:
     }
 
 
-def _show(solution: "Solution", title: str, *, model: Path | None) -> None:
+def _show(solution: "Solution", title: str, *, model: str) -> None:
     """The solution for people: drawing, moves, verdict, and what the searches took."""
     from rich.console import Console
 
@@ -221,7 +222,7 @@ def _show(solution: "Solution", title: str, *, model: Path | None) -> None:
     moves = domain.moves(problem, solution.plan)
     if moves is not None:
         console.print(f"moves   {moves or '(none: the start is the goal)'}", markup=False)
-    for line in _lines(solution, model):
+    for line in _lines(solution, model=model):
         console.print(line, markup=False)
 
 
@@ -234,20 +235,25 @@ def _draw(console: "Console", picture: Any) -> None:
         console.print("\n", picture, "\n", sep="")
 
 
-def _lines(solution: "Solution", model: Path | None) -> list[str]:
+def _lines(solution: "Solution", *, model: str) -> list[str]:
     """Verdict and efforts."""
-    by = f"the model {model.name}" if model and solution.planner == "model" else "A*"
-    count, answers = len(solution.plan) - 1, solution.answers
+    answers, astar = solution.answers, f"{_effort(solution.astar)} by A* ({_runs(solution.astar_runs)})"
     verdict = "optimal" if solution.optimal else "not optimal"
-    lines = [f"plan    {count} moves, {verdict}, by {by}"]
+    by = model if solution.model else "A*"
+    lines = [f"plan    {len(solution.plan) - 1} moves, {verdict}, by {by}"]
     if answers:
         kinds = ", ".join(f"{answers.get(kind, 0)} {kind}" for kind in ("optimal", "feasible", "invalid"))
         lines.append(f"answers {kinds}, of {sum(answers.values())}")
-    if solution.planner == "model":
-        lines.append(f"search  {_effort(solution.effort)} by the model")
-    runs = f"mean of {solution.astar_runs} runs" if solution.astar_runs > 1 else "one run"
-    lines.append(f"{'       ' if solution.planner == 'model' else 'search '} {_effort(solution.astar)} by A* ({runs})")
-    return lines
+    if solution.model is None:
+        return [*lines, f"search  {astar}"]
+    hold = sum(answers.values()) - answers.get("invalid", 0)
+    lines.append(f"search  {_effort(solution.effort)} by the model for this plan")
+    lines.append(f"        {_effort(solution.model)} by the model (mean of {hold} answers that hold)")
+    return [*lines, f"        {astar}"]
+
+
+def _runs(runs: int) -> str:
+    return f"mean of {runs} runs" if runs > 1 else "one run"
 
 
 def _effort(effort: "Effort") -> str:

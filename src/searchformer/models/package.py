@@ -4,6 +4,7 @@
         --made-with "searchformer run maze-small" --out src/searchformer/models/maze-6x6
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +42,9 @@ def _facts(trained: dict[str, Any]) -> dict[str, str]:
     """What `config.json` says of the training, in words."""
     settings = trained.get("settings", {})
     facts = {"domain": trained.get("domain", "unknown")}
-    facts["tasks"] = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value)
+    facts["tasks"] = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value is not None
+    )
     facts["traces"] = f"{'deterministic' if trained.get('deterministic') else 'non-deterministic'} A*"
     for name in ("variant", "sequences", "step", "seed", "bootstrap_round", "data_digest"):
         if name in trained:
@@ -107,4 +110,7 @@ def run(
 
 
 if __name__ == "__main__":
-    typer.run(run)
+    try:
+        typer.run(run)
+    except SearchformerError as error:
+        sys.exit(f"searchformer: {error}")
