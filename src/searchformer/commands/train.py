@@ -62,6 +62,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Train an encoder-decoder Transformer on a data set, or go on with an unfinished run."""
+    from searchformer.commands.train_answers import greedy_match
     from searchformer.commands.train_display import Display
     from searchformer.train import make_options, train
     from searchformer.train.curves import plot_curves
@@ -105,6 +106,7 @@ def run(
             out,
             listeners=[display.record, *trackers],
             on_step=display.step,
+            exact_match=greedy_match,
             bootstrap_round=bootstrap_round,
         )
     summary: dict[str, Any] = {"model": str(result.model), "step": result.step, "parameters": result.parameters}
