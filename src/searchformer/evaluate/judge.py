@@ -65,7 +65,7 @@ class Judge:
         """Why the answer is invalid, or None."""
         if not finished:
             return "no eos"
-        malformed = self.validator.malformed(problem, codes)
+        malformed = self.validator.malformed(codes)
         if 0 <= malformed < len(codes) and not (self.paper and malformed < begin):
             return f"parse error at token {malformed}"
         if begin == len(codes):

@@ -15,7 +15,7 @@ import numpy as np
 
 from searchformer.domains import Domain
 from searchformer.search import replay
-from searchformer.search.compiled import bind, specialise
+from searchformer.search.compiled import specialise
 from searchformer.search.ordering import weights
 
 FUNCTIONS = ("first_malformed", "replay_plan", "replay_trace")
@@ -80,6 +80,7 @@ class Validator:
         self.kernels = specialise(replay, FUNCTIONS, domain.rules, compiled=domain.compiled)
         self.weights = weights(algorithm, weight)
         self.keywords = -len(domain.words)
+        self.plan_width = sum(len(group.limits) + (group.word is not None) for group in domain.shapes.plan)
         self._capacity = self._room = self._state_size = 0
         self._ground: replay.Ground | None = None
         self._outcome = np.zeros(3, dtype=np.int64)
@@ -89,16 +90,11 @@ class Validator:
         places = np.flatnonzero(codes == self.keywords - 3)
         return int(places[0]) if len(places) else len(codes)
 
-    def malformed(self, problem: np.ndarray, codes: np.ndarray) -> int:
+    def malformed(self, codes: np.ndarray) -> int:
         """The first token that is not where a trace and a plan would have it, or -1."""
         unknown = np.flatnonzero(codes == UNKNOWN)
-        rules = self.domain.rules
-        tokens = np.zeros(self.domain.state_room(problem), dtype=np.int32)
-        state = np.zeros(self.domain.state_size(problem), dtype=np.int32)
-        bind(rules)["start"](problem, state)
-        width = (rules.write_plan or rules.write_state)(problem, state, tokens)
         known = codes[: unknown[0]] if len(unknown) else codes
-        place = int(self.kernels.first_malformed(known, self.keywords, width))
+        place = int(self.kernels.first_malformed(known, self.keywords, self.plan_width))
         return int(unknown[0]) if len(unknown) and place in (-1, len(known)) else place
 
     def plan(self, problem: np.ndarray, codes: np.ndarray) -> PlanVerdict:

@@ -1,0 +1,211 @@
+"""The judge: every verdict and reason, both rules, the command line and the Python call."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import searchformer
+from searchformer.commands.judge import run as judge_command
+from searchformer.domains import make_domain
+from searchformer.errors import SearchformerError
+from searchformer.evaluate.evaluation import evaluate
+from searchformer.evaluate.judge import Judge
+from searchformer.files import write_json
+from searchformer.search import Options, Searcher
+from searchformer.tokens.grammar import write_text
+from searchformer.tokens.vocabulary import Vocabulary
+
+MAZE = {"width": 3, "height": 3, "start": [0, 0], "goal": [2, 0], "walls": [[1, 0]]}
+# S # G
+# . . .
+# . . .
+OPTIMAL = "plan 0 0 plan 0 1 plan 1 1 plan 2 1 plan 2 0"
+DETOUR = "plan 0 0 plan 0 1 plan 0 2 plan 1 2 plan 1 1 plan 2 1 plan 2 0"
+LEVEL = {"level": ["######", "#    #", "# $. #", "#    #", "#@   #", "######"]}
+
+
+@pytest.fixture(scope="module")
+def maze_judge() -> Judge:
+    return Judge(make_domain("maze", {"width": 3, "height": 3}))
+
+
+@pytest.fixture(scope="module")
+def sokoban_judges() -> tuple[Judge, Judge]:
+    domain = make_domain("sokoban", {"width": 6, "height": 6, "boxes": 1})
+    return Judge(domain), Judge(domain, paper=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "reason"),
+    [
+        (OPTIMAL, "optimal", None),
+        (DETOUR, "feasible", None),
+        ("", "invalid", "no plan"),
+        ("create 0 0 c0 c2", "invalid", "no plan"),
+        ("plan 0 1 plan 1 1 plan 2 1 plan 2 0", "invalid", "wrong start"),
+        ("plan 0 0 plan 1 0 plan 2 0", "invalid", "illegal move at step 1"),  # through the wall
+        ("plan 0 0 plan 0 1 plan 2 1 plan 2 0", "invalid", "illegal move at step 2"),  # a jump
+        ("plan 0 0 plan 0 0 plan 0 1", "invalid", "illegal move at step 1"),  # standing still
+        ("plan 0 0 plan 0 1 plan 1 1", "invalid", "not solved"),
+        (OPTIMAL + " plan 2 1", "invalid", "not solved"),  # walks on past the goal
+        ("plan 0 0 plan 0", "invalid", "parse error at token 5"),
+        ("plan 0 0 plan 0 1 1", "invalid", "parse error at token 7"),
+        ("plan 0 0 wall 0 1", "invalid", "parse error at token 6"),
+        ("plan 0 0 plan 0 c1", "invalid", "parse error at token 5"),
+        ("plan 0 0 banana", "invalid", "parse error at token 3"),
+        ("0 0 plan 0 0", "invalid", "parse error at token 0"),
+        ("create 0 0 c0 plan 0 0", "invalid", "parse error at token 2"),
+        (OPTIMAL + " create 0 0 c0 c2", "invalid", "parse error at token 15"),
+        ("plan 0 7 plan 0 1", "invalid", "wrong start"),
+    ],
+)
+def test_a_plan_is_judged_by_the_rules_of_the_maze(
+    maze_judge: Judge, answer: str, verdict: str, reason: str | None
+) -> None:
+    found = maze_judge.judge_text(maze_judge.domain.encode(MAZE), answer)
+    assert (found.verdict, found.reason) == (verdict, reason)
+    assert found.optimal_length == 5
+    assert found.plan_length == (answer.split().count("plan") or -1)
+
+
+def test_an_answer_that_never_ended_is_invalid(maze_judge: Judge) -> None:
+    from searchformer.search.validate import codes_of
+
+    problem, codes = maze_judge.domain.encode(MAZE), codes_of(maze_judge.domain, OPTIMAL.split())
+    assert maze_judge.judge(problem, codes, optimal_length=5, finished=False).reason == "no eos"
+
+
+def test_a_plan_for_an_unsolvable_task_is_never_valid(maze_judge: Judge) -> None:
+    walled = {**MAZE, "walls": [[1, 0], [1, 1], [1, 2]]}
+    found = maze_judge.judge_text(maze_judge.domain.encode(walled), OPTIMAL)
+    assert (found.verdict, found.optimal_length) == ("invalid", -1)
+
+
+def test_the_trace_is_judged_apart_from_the_plan(maze_judge: Judge) -> None:
+    problem = maze_judge.domain.encode(MAZE)
+    searcher = Searcher(maze_judge.domain)
+    _, trace, plan = write_text(maze_judge.domain, problem, searcher.search(problem))
+    legal = maze_judge.judge_text(problem, f"{trace} {plan}")
+    assert (legal.verdict, legal.trace_legal, legal.legal_share) == ("optimal", True, 1.0)
+    wrong = trace.replace("close 0 0 c0 c2", "close 0 0 c1 c2", 1)
+    found = maze_judge.judge_text(problem, f"{wrong} {plan}")
+    assert (found.verdict, found.trace_legal, found.violation) == ("optimal", False, "wrong cost")
+    assert found.cost_errors == 1
+    assert 0 < found.legal_share < 1
+    assert maze_judge.judge_text(problem, plan).trace_legal is None
+
+
+def test_pushing_is_legal_and_walking_through_boxes_is_not(sokoban_judges: tuple[Judge, Judge]) -> None:
+    strict, _ = sokoban_judges
+    problem = strict.domain.encode(LEVEL)
+    push = "plan 1 4 plan 1 3 plan 1 2 plan 2 2"
+    assert strict.judge_text(problem, push).verdict == "optimal"
+    stuck = {"level": ["######", "#    #", "#@$# #", "#  . #", "#    #", "######"]}
+    found = strict.judge_text(strict.domain.encode(stuck), "plan 1 2 plan 2 2")
+    assert found.reason == "illegal move at step 1"
+
+
+def test_the_papers_rule_forgives_what_the_strict_one_does_not(sokoban_judges: tuple[Judge, Judge]) -> None:
+    strict, paper = sokoban_judges
+    problem = strict.domain.encode(LEVEL)
+    wrong_start = "plan 2 4 plan 2 3 plan 2 2 plan 3 2"  # the right moves, from somewhere else
+    assert strict.judge_text(problem, wrong_start).reason == "wrong start"
+    assert paper.judge_text(problem, wrong_start).verdict == "optimal"
+    into_the_wall = "plan 1 4 plan 0 4 plan 0 3 plan 0 2 plan 1 2"  # the first step is blocked and forgiven
+    assert strict.judge_text(problem, into_the_wall).reason == "illegal move at step 1"
+    assert paper.judge_text(problem, into_the_wall).verdict == "feasible"
+    assert paper.judge_text(problem, "plan 1 4 plan 3 4").verdict == "invalid"
+
+
+def test_judging_from_python_needs_only_the_task_and_the_answer() -> None:
+    assert searchformer.judge(MAZE, OPTIMAL).verdict == "optimal"
+    assert searchformer.judge(LEVEL, "plan 1 4 plan 1 3 plan 1 2 plan 2 2").verdict == "optimal"
+    with pytest.raises(SearchformerError, match="names its"):
+        searchformer.judge({}, OPTIMAL)
+
+
+def test_the_command_prints_a_verdict_per_line(tmp_path, capsys) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(json.dumps({**MAZE, "answer": answer}) for answer in (OPTIMAL, DETOUR, "plan 1 1")))
+    context = type("Context", (), {"args": []})()
+    judge_command(context, "maze", str(path))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["verdict"] for line in lines] == ["optimal", "feasible", "invalid"]
+    assert lines[0] == {
+        "verdict": "optimal",
+        "reason": None,
+        "plan_length": 5,
+        "optimal_length": 5,
+        "trace_legal": None,
+        "violation": None,
+    }
+
+
+# --- a directory of rollouts
+
+
+def write_rollouts(directory, *, deterministic: bool, answers_for) -> None:
+    """A directory as `searchformer rollout` leaves it; `answers_for(domain, problem)` gives each task's answers."""
+    domain = make_domain("maze", {"width": 3, "height": 3})
+    vocabulary = Vocabulary.of(domain.token_list())
+    tasks = [MAZE, {**MAZE, "goal": [2, 2]}]
+    problems = [domain.encode(task) for task in tasks]
+    ids = [domain.task_id(problem) for problem in problems]
+    searcher = Searcher(domain, Options(deterministic=True))
+    texts = [write_text(domain, problem, searcher.search(problem)) for problem in problems]
+    directory.mkdir(exist_ok=True)
+    vocabulary.save(directory)
+    prompts = [vocabulary.encode(prompt.split()).tolist() for prompt, _, _ in texts]
+    pq.write_table(pa.table({"task_id": ids, "prompt": prompts}), directory / "tasks.parquet")
+    rows = [
+        (task, sample, vocabulary.encode(answer.split()).tolist())
+        for task, problem, text in zip(ids, problems, texts, strict=True)
+        for sample, answer in enumerate(answers_for(problem, text))
+    ]
+    table = pa.table(
+        {
+            "task_id": [row[0] for row in rows],
+            "sample": pa.array([row[1] for row in rows], type=pa.int32()),
+            "tokens": pa.array([row[2] for row in rows], type=pa.list_(pa.uint16())),
+            "finish": ["eos"] * len(rows),
+        }
+    )
+    pq.write_table(table, directory / "rollouts-000.parquet")
+    config = {
+        "model": {"trained": {"variant": "search-augmented"}},
+        "domain": "maze",
+        "settings": {"width": 3, "height": 3},
+        "deterministic": deterministic,
+        "split": "test",
+        "tasks": 2,
+        "samples": 2,
+    }
+    write_json(directory / "config.json", config)
+    write_json(directory / "manifest.json", {})
+
+
+def test_evaluating_scores_every_answer(tmp_path) -> None:
+    write_rollouts(
+        tmp_path / "r", deterministic=True, answers_for=lambda problem, text: [f"{text[1]} {text[2]}", text[2]]
+    )
+    metrics = evaluate(tmp_path / "r", astar_runs=8)
+    values = {name: entry["value"] for name, entry in metrics["metrics"].items()}
+    assert values["any_optimal"] == values["pass_at_1"] == values["swc"] == 1.0
+    assert values["exact_match"] == 0.5  # the plan alone is not what A* wrote
+    verdicts = pq.read_table(tmp_path / "r" / "verdicts.parquet")
+    assert verdicts["trace_legal"].to_pylist() == [True, None, True, None]
+    lengths = pq.read_table(tmp_path / "r" / "astar.parquet")["lengths"].to_pylist()
+    assert np.shape(lengths) == (2, 8)
+    assert json.loads((tmp_path / "r" / "metrics.json").read_text())["tasks"] == 2
+
+
+def test_a_missing_answer_is_an_error_and_not_a_smaller_denominator(tmp_path) -> None:
+    write_rollouts(tmp_path / "r", deterministic=False, answers_for=lambda problem, text: [text[2]])
+    with pytest.raises(SearchformerError):
+        evaluate(tmp_path / "r", astar_runs=2)
+    (tmp_path / "r" / "manifest.json").unlink()
+    with pytest.raises(SearchformerError, match="complete directory of rollouts"):
+        evaluate(tmp_path / "r", astar_runs=2)
