@@ -138,7 +138,7 @@ def _audit_table(leakage: "Leakage") -> "Table":
     row("tasks examined", leakage.examined, None)
     row("layouts (in both: must be 0)", leakage.layouts, leakage.shared_layouts)
     row("repeated tasks (in both: must be 0)", leakage.duplicates, leakage.duplicates_across)
-    row("test tasks that are a training task, turned or mirrored", None, leakage.symmetric)
+    row("test tasks like a training one, turned or mirrored", None, leakage.symmetric)
     row("prompts that do not match task_id (must be 0)", None, leakage.wrong_ids)
     return table
 
@@ -163,17 +163,18 @@ def _draw_tasks(console: "Console", dataset: "Dataset", tasks: int) -> None:
     panels = []
     for row in islice(rows, tasks):
         problem = prompt_problem(domain, dataset.vocabulary, row["prompt"])
-        picture = draw_plan(domain, problem, dataset.vocabulary.decode(row["plan"]), width=console.width - 8)
+        plan = " ".join(dataset.vocabulary.decode(row["plan"]))
+        picture = draw_plan(domain, problem, plan, width=console.width - 8)
         title = f"{split} {row['task_id'][:8]}: {row['trace_length']:,} trace tokens"
         panels.append(Panel.fit(picture, title=title, padding=(0, 2)))
     console.print(Columns(panels))
 
 
-def draw_plan(domain: "Domain", problem: "np.ndarray", plan: list[str], *, width: int) -> "Text":
+def draw_plan(domain: "Domain", problem: "np.ndarray", plan: str, *, width: int) -> "Text":
     """A task with its plan: the plan's cells marked if the domain draws a grid of cells, else its states in a row."""
     from rich.text import Text
 
-    steps = " ".join(plan).split("plan ")[1:]
+    steps = plan.split("plan ")[1:]
     caption = f"plan of {len(steps)} nodes"
     shape = domain.shapes.plan
     if len(shape) == 1 and len(shape[0].limits) == 2:
