@@ -1,0 +1,133 @@
+"""Selection of shorter searches: what is kept, what is refused, and what the new data set says of itself."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from searchformer.bootstrap.rounds import BootstrapOptions, bootstrap
+from searchformer.bootstrap.select import RULES, rule_named, select
+from searchformer.dataset.generate import generate
+from searchformer.dataset.shards import GenerateConfig
+from searchformer.dataset.store import Dataset
+from searchformer.domains import make_domain
+from searchformer.domains.base import parse_groups
+from searchformer.errors import SearchformerError
+from searchformer.evaluate.evaluation import Rollouts
+from searchformer.files import write_json
+from searchformer.search import Searcher
+from searchformer.tokens.grammar import write_text
+
+SETTINGS = {"width": 5, "height": 5}
+SAMPLES = 6
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    out = tmp_path_factory.mktemp("data") / "maze"
+    generate(GenerateConfig(domain="maze", settings=SETTINGS, tasks=40, seed=3), out)
+    return Dataset(out)
+
+
+def write_answers(directory: Path, data: Dataset, answer, *, split: str = "train", finish: str = "eos") -> Rollouts:
+    """Rollouts of all tasks of a split; `answer(problem, row, sample)` gives the tokens of each answer."""
+    domain, vocabulary = make_domain("maze", SETTINGS), data.vocabulary
+    directory.mkdir()
+    vocabulary.save(directory)
+    rows = sorted(data.records(split), key=lambda row: row["task_id"])
+    tasks = {"task_id": [row["task_id"] for row in rows], "prompt": [row["prompt"] for row in rows]}
+    pq.write_table(pa.table(tasks), directory / "tasks.parquet")
+    answers: dict[str, list] = {"task_id": [], "sample": [], "tokens": [], "finish": []}
+    for row in rows:
+        problem = domain.build(parse_groups(vocabulary.decode(row["prompt"]), domain.shapes.prompt))
+        for sample in range(SAMPLES):
+            answers["task_id"].append(row["task_id"])
+            answers["sample"].append(sample)
+            answers["tokens"].append(vocabulary.encode(answer(problem, row, sample)).tolist())
+            answers["finish"].append(finish)
+    types = {"sample": pa.int32(), "tokens": pa.list_(pa.uint16())}
+    table = pa.table({name: pa.array(values, type=types.get(name)) for name, values in answers.items()})
+    pq.write_table(table, directory / "rollouts-000.parquet")
+    config = {"domain": "maze", "settings": SETTINGS, "split": split, "tasks": len(rows), "samples": SAMPLES}
+    write_json(directory / "config.json", {**config, "deterministic": False, "model": {}})
+    write_json(directory / "manifest.json", {})
+    return Rollouts.open(directory)
+
+
+@pytest.fixture(scope="module")
+def astar_again(data: Dataset):
+    """Answers of a model that imitates A* perfectly: other runs of A* on the same tasks."""
+    searcher = Searcher(make_domain("maze", SETTINGS))
+
+    def answer(problem, row, sample):
+        _, trace, plan = write_text(searcher.domain, problem, searcher.search(problem, seed=100 + sample))
+        return f"{trace} {plan}".split()
+
+    return answer
+
+
+def lengths(data: Dataset, split: str = "train") -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in data.records(split):
+        found.setdefault(row["task_id"], []).append(row["trace_length"])
+    return found
+
+
+def test_the_papers_rule_keeps_the_shortest_of_old_and_new(tmp_path, data: Dataset, astar_again) -> None:
+    rollouts = write_answers(tmp_path / "answers", data, astar_again)
+    selection = select(data, rollouts, tmp_path / "next", rule="paper", round_number=1)
+    before, chosen = lengths(data), Dataset(tmp_path / "next", verify=True)
+    answered: dict[str, list[int]] = {}
+    plan_word = data.vocabulary.ids["plan"]
+    for task, _, ids, _ in rollouts.answers():
+        answered.setdefault(task, []).append(ids.tolist().index(plan_word))
+    assert lengths(chosen) == {task: [min(before[task][0], *answered[task])] for task in before}
+    replaced = [row for row in chosen.records("train") if row["source"] == "round-1"]
+    assert len(replaced) == selection.replaced > 0
+    assert {row["source"] for row in chosen.records("train")} == {"original", "round-1"}
+    assert lengths(chosen, "test") == lengths(data, "test")
+    assert chosen.manifest.config["bootstrap"]["rule"] == "paper"
+
+
+def test_several_answers_per_task_are_different_and_short(tmp_path, data: Dataset, astar_again) -> None:
+    rollouts = write_answers(tmp_path / "answers", data, astar_again)
+    selection = select(data, rollouts, tmp_path / "next", rule="several", round_number=2)
+    chosen = Dataset(tmp_path / "next")
+    assert selection.rows > selection.tasks == data.rows("train")
+    rows = [(row["task_id"], tuple(row["trace"])) for row in chosen.records("train")]
+    assert len(set(rows)) == len(rows)
+    assert max(map(len, lengths(chosen).values())) <= RULES["several"].keep
+    before = lengths(data)
+    assert all(length <= before[task][0] for task, found in lengths(chosen).items() for length in found)
+
+
+def test_only_legal_searches_pass_the_legal_rule(tmp_path, data: Dataset, astar_again) -> None:
+    def plan_after_one_step(problem, row, sample):
+        tokens = astar_again(problem, row, sample)
+        return tokens[:5] + tokens[tokens.index("plan") :]  # an optimal plan after one create: no search at all
+
+    rollouts = write_answers(tmp_path / "answers", data, plan_after_one_step)
+    assert select(data, rollouts, tmp_path / "paper", rule="paper", round_number=1).replaced == data.rows("train")
+    assert select(data, rollouts, tmp_path / "legal", rule="legal", round_number=1).replaced == 0
+
+
+def test_answers_that_do_not_end_or_do_not_solve_replace_nothing(tmp_path, data: Dataset, astar_again) -> None:
+    unfinished = write_answers(tmp_path / "unfinished", data, astar_again, finish="max_tokens")
+    assert select(data, unfinished, tmp_path / "a", rule="paper", round_number=1).replaced == 0
+    wrong = write_answers(tmp_path / "wrong", data, lambda *given: astar_again(*given)[:-3])
+    assert select(data, wrong, tmp_path / "b", rule="paper", round_number=1).replaced == 0
+
+
+def test_test_tasks_may_not_choose(tmp_path, data: Dataset, astar_again) -> None:
+    rollouts = write_answers(tmp_path / "answers", data, astar_again, split="test")
+    with pytest.raises(SearchformerError, match="training"):
+        select(data, rollouts, tmp_path / "next", rule="paper", round_number=1)
+
+
+def test_an_unknown_rule_is_named_before_anything_is_done(tmp_path, data: Dataset) -> None:
+    with pytest.raises(SearchformerError, match="no selection rule is called 'best'; there are paper"):
+        rule_named("best")
+    with pytest.raises(SearchformerError, match="best"):
+        bootstrap(BootstrapOptions(model=tmp_path, data=data.directory, rule="best"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
