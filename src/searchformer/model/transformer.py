@@ -12,12 +12,17 @@ from searchformer.model.config import ModelConfig
 from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm, rotary_table
 
 
+def unset_embedding(config: ModelConfig) -> nn.Embedding:
+    """An embedding to be drawn or loaded; nn.Embedding's own draw, on "meta", would import torch's compiler."""
+    return nn.Embedding.from_pretrained(torch.empty(config.vocabulary, config.dim), freeze=False)
+
+
 class Encoder(nn.Module):
     """Embedding, blocks, RMSNorm, linear map."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.vocabulary, config.dim)
+        self.embedding = unset_embedding(config)
         self.layers = nn.ModuleList(EncoderBlock(config) for _ in range(config.layers))
         self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.dim))
 
@@ -27,7 +32,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.vocabulary, config.dim)
+        self.embedding = unset_embedding(config)
         self.layers = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.vocabulary))
 
