@@ -51,14 +51,19 @@ class _Workspace:
     """Activations of one thread for up to `rows` rows, each as a tensor for products and as an array for kernels."""
 
     def __init__(self, rows: int, *, dim: int, ffn: int, vocabulary: int, dtype: torch.dtype) -> None:
-        self.x = np.empty((rows, dim), np.float32)
-        self.query = np.empty((rows, dim), np.float32)
-        self.log_probability = np.empty(rows, np.float32)
+        self.rows, self.count = rows, -1
         shapes = {"normed": dim, "mixed": 3 * dim, "change": dim, "cross": dim, "hidden": 2 * ffn, "gated": ffn}
         self.tensors = {name: torch.empty(rows, width, dtype=dtype) for name, width in shapes.items()}
-        self.tensors["last"] = torch.empty(rows, dim)
-        self.tensors["logits"] = torch.empty(rows, vocabulary)
-        self.arrays = {name: _array(tensor) for name, tensor in self.tensors.items()}
+        exact = {"x": dim, "query": dim, "last": dim, "logits": vocabulary}
+        self.tensors |= {name: torch.empty(rows, width) for name, width in exact.items()}
+
+    def first(self, count: int) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
+        """Views of the first `count` rows; made anew only when `count` changes."""
+        if count != self.count:
+            self.count = count
+            self.tensor_views = {name: tensor[:count] for name, tensor in self.tensors.items()}
+            self.array_views = {name: _array(tensor) for name, tensor in self.tensor_views.items()}
+        return self.tensor_views, self.array_views
 
 
 def _array(tensor: Tensor) -> np.ndarray:
@@ -152,14 +157,13 @@ class CpuBackend:
         """See `Backend`."""
         count = len(rows.token)
         self._make_room(-(-count // self.threads))
+        if self._pool is None:
+            tokens, log_probabilities = self._decode_part(0, rows, sampling, next_state)
+            return tokens[:, None], log_probabilities[:, None]
         bounds = np.linspace(0, count, min(self.threads, count) + 1).astype(int)
         parts = [_slice(rows, first, last) for first, last in pairwise(bounds)]
-        if len(parts) == 1 and self.threads == 1:
-            results = [self._decode_part(0, parts[0], sampling, next_state)]
-        else:
-            assert self._pool is not None
-            jobs = [self._pool.submit(self._decode_part, i, part, sampling, next_state) for i, part in enumerate(parts)]
-            results = [job.result() for job in jobs]
+        jobs = [self._pool.submit(self._decode_part, i, part, sampling, next_state) for i, part in enumerate(parts)]
+        results = [job.result() for job in jobs]
         tokens, log_probabilities = (np.concatenate(columns) for columns in zip(*results, strict=True))
         return tokens[:, None], log_probabilities[:, None]
 
@@ -170,7 +174,7 @@ class CpuBackend:
             self._pool = ThreadPoolExecutor(self.threads, "decode", torch.set_num_threads, (1,))
             list(self._pool.map(lambda _: None, range(self.threads)))
             torch.set_num_threads(everywhere)  # for new threads; those of the pool keep theirs
-        if not self._workspaces or rows > len(self._workspaces[0].x):
+        if not self._workspaces or rows > self._workspaces[0].rows:
             shape = {"dim": self.config.dim, "ffn": self.config.ffn, "vocabulary": self.config.vocabulary}
             self._workspaces = [_Workspace(rows, **shape, dtype=self._products) for _ in range(self.threads)]
 
@@ -179,10 +183,9 @@ class CpuBackend:
         self, thread: int, rows: Rows, sampling: Sampling, next_state: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """One step of some rows: their next tokens and log-probabilities."""
-        work, count, eps = self._workspaces[thread], len(rows.token), self.config.norm_eps
-        t = {name: tensor[:count] for name, tensor in work.tensors.items()}
-        a = {name: array[:count] for name, array in work.arrays.items()}
-        x, query, scores = work.x[:count], work.query[:count], self._scores[thread]
+        count, eps, scores = len(rows.token), self.config.norm_eps, self._scores[thread]
+        t, a = self._workspaces[thread].first(count)
+        x, query = a["x"], a["query"]
         cache = (self._keys, self._values, self._scales)
         length, change = rows.position + np.int32(1), a["change"][:0]
         kernels.embed(rows.token, self._embedding, x)
