@@ -129,16 +129,10 @@ def _cell(found: dict[str, float | None] | None, scale: int) -> str:
 
 def show_list(*, as_json: bool) -> None:
     """Every shipped recipe with its title and estimated cost."""
-    from rich.console import Console
-    from rich.table import Table
-
     from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
     from searchformer.recipes.plan import stages_of
     from searchformer.recipes.recipe import load_recipe, shipped_names
 
-    table = Table(title="recipes, with estimated times", caption=ESTIMATE_NOTE, show_lines=True)
-    for heading in ("recipe", "what it does", "stages", f"on a {CPU.name}", f"on {GPU.name}"):
-        table.add_column(heading, justify="right" if heading.startswith("on ") or heading == "stages" else "left")
     rows = []
     for name in shipped_names():
         recipe = load_recipe(name)
@@ -146,16 +140,16 @@ def show_list(*, as_json: bool) -> None:
         seconds = {
             machine.name: sum(stage_cost(stage, recipe, machine).seconds for stage in stages) for machine in (CPU, GPU)
         }
-        table.add_row(name, recipe.title, str(len(stages)), *(duration(value) for value in seconds.values()))
         rows.append({"name": name, "title": recipe.title, "stages": len(stages), "estimated_seconds": seconds})
-    if as_json:
-        typer.echo(json.dumps({"recipes": rows}))
-    else:
-        Console().print(table)
+        if not as_json:
+            costs = ", ".join(f"{duration(value)} on {machine}" for machine, value in seconds.items())
+            typer.echo(f"{name}\n  {recipe.title}\n  {len(stages)} stages, about {costs}")
+    typer.echo(json.dumps({"recipes": rows}) if as_json else ESTIMATE_NOTE)
 
 
 ESTIMATE_NOTE = (
-    "Estimates from token counts: CPU rates as measured on two cores with AVX-512, GPU rates assumed, not measured."
+    "Times are estimates from token counts; "
+    "rates of the 2-core CPU (AVX-512) were measured, those of the GPU are assumed."
 )
 
 

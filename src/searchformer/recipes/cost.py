@@ -14,13 +14,15 @@ import numpy as np
 
 from searchformer.dataset.shards import GenerateConfig, ShardMaker
 from searchformer.domains import make_domain
+from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig, make_config
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun
-from searchformer.recipes.recipe import DataSpec, Recipe
+from searchformer.recipes.recipe import DataSpec, Recipe, naming
 from searchformer.search import Sampler
 from searchformer.train.options import BATCH_SIZES, STEPS
 
 SAMPLED_TASKS = 256
+MOST_CANDIDATES = 50_000
 BACKWARD = 3
 """Training does a forward pass and a backward pass that costs twice as much."""
 
@@ -46,7 +48,7 @@ class Machine:
 
 
 CPU = Machine(
-    name="2-core CPU",
+    name="a 2-core CPU",
     training=((64, 3.0e10), (128, 4.0e10), (192, 6.0e10), (384, 1.0e11)),
     sampling=((64, 1.5e10), (128, 3.0e10), (192, 5.0e10), (384, 1.0e11)),
     step_seconds=0.004,
@@ -102,11 +104,13 @@ def _sampled_lengths(config: str) -> Lengths:
     sampler = Sampler(maker.searcher, maker.ids, seed=0, part=0, pairs=1, max_trace_tokens=longest)
     parts: dict[str, list[np.ndarray]] = {"prompt": [], "trace": [], "plan": []}
     rows = 0
-    while rows < SAMPLED_TASKS:
-        batch = sampler.draw(SAMPLED_TASKS - rows)
+    while rows < SAMPLED_TASKS and sampler.candidates() < MOST_CANDIDATES:
+        batch = sampler.draw(SAMPLED_TASKS - rows, candidates=1000)
         rows += len(batch.problems)
         for part, lengths in parts.items():
             lengths.append(np.diff(batch.ends[part]).astype(float))
+    if not rows:
+        raise SearchformerError(f"no task fits among {MOST_CANDIDATES:,} candidates; widen the settings")
     prompt, trace, plan = (np.concatenate(lengths) for lengths in parts.values())
     squared = float(np.mean((trace + plan) ** 2))
     return Lengths(float(prompt.mean()), float(trace.mean()), float(plan.mean()), squared, len(maker.vocabulary))
@@ -135,7 +139,8 @@ def stage_cost(stage: Stage, recipe: Recipe, machine: Machine) -> Cost:
     """The estimate for one stage."""
     work = stage.work
     if isinstance(work, DataSpec):
-        return _data_cost(work, machine)
+        with naming(f"data.{stage.name}"):
+            return _data_cost(work, machine)
     if isinstance(work, TrainRun):
         return _train_cost(work, recipe, machine)
     if isinstance(work, AnswerRun):
@@ -225,7 +230,7 @@ def count(number: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds in words, as coarse as an estimate is."""
-    units: Any = (("day", 86400, 72 * 3600), ("hour", 3600, 5400), ("min", 60, 90))
+    units: Any = (("year", 365 * 86400, 730 * 86400), ("day", 86400, 72 * 3600), ("hour", 3600, 5400), ("min", 60, 90))
     for unit, size, least in units:
         if seconds >= least:
             value = seconds / size
