@@ -237,6 +237,6 @@ def too_narrow(config: GenerateConfig, found: int, rejected: dict[str, int]) -> 
     """The error for settings that do not give as many distinct tasks."""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items() if count)
     return SearchformerError(
-        f"found {found:,} distinct tasks of the {config.tasks:,} asked for, then none in {PATIENCE:,} candidates "
+        f"found {found:,} distinct tasks of the {config.tasks:,} asked for, then a whole shard without a new one "
         f"(rejected: {reasons or 'none'}); ask for fewer, or for larger {config.domain} tasks"
     )
