@@ -74,7 +74,10 @@ def rates(work: Callable[[int], int], repeats: int) -> list[float]:
 def show(name: str, found: list[float]) -> float:
     """Print the median with its spread, and return it."""
     median = statistics.median(found)
-    print(f"{name:40} {median:12,.4g}   ({min(found):,.4g} to {max(found):,.4g})", flush=True)
+    median_text, least, most = (
+        f"{value:,.0f}" if value >= 100 else f"{value:.3f}" for value in (median, min(found), max(found))
+    )
+    print(f"{name:42} {median_text:>10}   ({least} to {most})", flush=True)
     return median
 
 
@@ -478,28 +481,29 @@ def compare_by_hand(name: str, by_hand: Callable, tasks: int, repeats: int) -> l
 # --- the benchmark
 
 
-def measure(quick: bool) -> dict[str, float]:
-    """All figures by name."""
-    share, repeats = (0.1, 2) if quick else (1.0, 5)
-    figures: dict[str, float] = {}
+def measure_speed(share: float, repeats: int) -> Iterator[tuple[str, float]]:
+    """Rates of every case, in memory and to disk, and against readable code."""
     for name, (registered, settings, full) in CASES.items():
         domain, tasks = make_domain(registered, settings), int(full * share)
+        sampler = make_sampler(domain, seed=0)
+
+        def in_memory(_: int, sampler: Sampler = sampler, tasks: int = tasks) -> int:
+            return draw(sampler, tasks)
+
+        def to_disk(seed: int, kind: str = registered, settings: dict = settings, tasks: int = tasks) -> int:
+            time_generate(kind, settings, tasks, seed, 1)
+            return tasks
+
         with one_core():
-            sampler = make_sampler(domain, seed=0)
-            rate = show(f"{name}_search_tasks_per_second", rates(lambda _, s=sampler, n=tasks: draw(s, n), repeats))
-            slow = time_reference(domain, seconds=1.0 if quick else 3.0)
+            rate = show(f"{name}_search_tasks_per_second", rates(in_memory, repeats))
+            yield f"{name}_search_tasks_per_second", rate
+            slow = time_reference(domain, seconds=3 * share)
+            yield f"{name}_ratio_to_reference_py", show(f"{name}_ratio_to_reference_py", [rate / slow])
+            yield f"{name}_tasks_per_second", show(f"{name}_tasks_per_second", rates(to_disk, max(1, repeats // 2)))
 
-            def to_disk(seed: int, name: str = registered, settings: dict = settings, tasks: int = tasks) -> int:
-                time_generate(name, settings, tasks, seed, 1)
-                return tasks
 
-            disk = show(f"{name}_tasks_per_second", rates(to_disk, 3 if not quick else 1))
-        figures |= {
-            f"{name}_search_tasks_per_second": rate,
-            f"{name}_ratio_to_reference_py": rate / slow,
-            f"{name}_tasks_per_second": disk,
-        }
-        print(f"{name}_ratio_to_reference_py {rate / slow:,.0f} ({slow:.2f} tasks/s)", flush=True)
+def measure_workers(share: float, repeats: int) -> Iterator[tuple[str, float]]:
+    """Two workers against one, by the clock."""
     for name in ("maze10", "sokoban"):
         registered, settings, full = CASES[name]
         tasks = int(full * share)
@@ -508,47 +512,60 @@ def measure(quick: bool) -> dict[str, float]:
             few, many = (time_generate(kind, settings, count, seed, workers)[1] for count in (tasks, 4 * tasks))
             return many - few
 
-        ratio = [marginal(1, seed) / marginal(2, seed) for seed in range(1 if quick else 3)]
-        figures[f"{name}_two_workers_ratio"] = show(f"{name}_two_workers_ratio", ratio)
-    for name, label, by_hand in (("maze10", "maze", maze_by_hand), ("sokoban", "sokoban", sokoban_by_hand)):
-        with one_core():
-            tasks = {"maze": 20_000, "sokoban": 1_000}[label]
-            pairs = compare_by_hand(name, by_hand, int(tasks * share), repeats)
-        key, whole = f"generic_to_specialised_{label}", 1 / figures[f"{name}_search_tasks_per_second"]
-        figures[key] = show(key, [special / generic for generic, special in pairs])
-        if label == "maze":  # elsewhere, sampling takes next to no time
-            shares = [(whole - generic + special) / whole for generic, special in pairs]
-            figures[f"{key}_with_sampling"] = show(f"{key}_with_sampling", shares)
+        ratio = [marginal(1, seed) / marginal(2, seed) for seed in range(max(1, repeats // 2))]
+        yield f"{name}_two_workers_ratio", show(f"{name}_two_workers_ratio", ratio)
+
+
+def measure_by_hand(share: float, repeats: int) -> Iterator[tuple[str, float]]:
+    """The generic kernel against those by hand; with sampling, which both share, for mazes, where it takes its time."""
+    with one_core():
+        pairs = compare_by_hand("maze10", maze_by_hand, int(20_000 * share), repeats)
+        key, tasks = "generic_to_specialised_maze", int(40_000 * share)
+        yield key, show(key, [special / generic for generic, special in pairs])
+        sampler = make_sampler(make_domain(*CASES["maze10"][:2]), seed=0)
+        whole = 1 / statistics.median(rates(lambda _: draw(sampler, tasks), repeats))
+        shares = [(whole - generic + special) / whole for generic, special in pairs]
+        yield f"{key}_with_sampling", show(f"{key}_with_sampling", shares)
+        pairs = compare_by_hand("sokoban", sokoban_by_hand, int(1_000 * share), repeats)
+        key = "generic_to_specialised_sokoban"
+        yield key, show(key, [special / generic for generic, special in pairs])
+
+
+def measure_processes(share: float, repeats: int) -> Iterator[tuple[str, float]]:
+    """Compile times, and memory at N and 4 N tasks, each in a process of its own."""
     for name in ("maze10", "sokoban"):
         with tempfile.TemporaryDirectory() as cache:
-            cold, warm = (in_process("--start", name, NUMBA_CACHE_DIR=cache) for _ in range(2))
-        figures[f"{name}_compile_cold_cpu_seconds"] = cold["cpu_seconds"]
-        figures[f"{name}_compile_warm_cpu_seconds"] = warm["cpu_seconds"]
-        print(f"{name} first tasks: {cold['seconds']:.1f} s cold, {warm['seconds']:.2f} s in a second process")
+            for state in ("cold", "warm"):
+                took = in_process("--start", name, NUMBA_CACHE_DIR=cache)
+                print(f"{name} first tasks, {state}: {took['seconds']:.2f} s by the clock", flush=True)
+                key = f"{name}_compile_{state}_cpu_seconds"
+                yield key, show(key, [took["cpu_seconds"]])
         tasks = int(CASES[name][2] * share)
         for label, count in (("n", tasks), ("4n", 4 * tasks)):
-            figures[f"{name}_megabytes_{label}"] = in_process("--memory", name, "--tasks", str(count))["megabytes"]
-        print(
-            f"{name} peak MB: {figures[f'{name}_megabytes_n']:.0f}, {figures[f'{name}_megabytes_4n']:.0f} for 4 times"
-        )
-    return figures
+            key = f"{name}_megabytes_{label}"
+            yield key, show(key, [in_process("--memory", name, "--tasks", str(count))["megabytes"]])
+
+
+PARTS = {"speed": measure_speed, "workers": measure_workers, "by-hand": measure_by_hand, "processes": measure_processes}
 
 
 def main() -> None:
     """Print the figures; the last line is JSON."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the tasks")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="these parts")
     parser.add_argument("--start", choices=CASES, help="only time the first tasks of a domain")
     parser.add_argument("--memory", choices=CASES, help="only measure the memory of making --tasks tasks")
     parser.add_argument("--tasks", type=int, default=1000)
     chosen = parser.parse_args()
+    begin = time.perf_counter()
     if chosen.start:
         figures = measure_start(chosen.start)
     elif chosen.memory:
         figures = measure_memory(chosen.memory, chosen.tasks)
     else:
-        begin = time.perf_counter()
-        figures = measure(chosen.quick)
+        share, repeats = (0.1, 2) if chosen.quick else (1.0, 5)
+        figures = {name: value for part in chosen.only for name, value in PARTS[part](share, repeats)}
         figures["benchmark_seconds"] = time.perf_counter() - begin
     print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
 
