@@ -64,6 +64,8 @@ class Rules(NamedTuple):
     """(problem, state, tokens) -> count: as in a plan step; tells a node's successors apart. Default: write_state."""
     tie_rank: Callable | None = None
     """(problem, state) -> int: of nodes of least f, deterministic search closes the smallest. Default: the oldest."""
+    state_index: Callable | None = None
+    """(problem, state) -> a number below len(problem) that no other state has. Default: states are hashed."""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ def tie_rank(problem, state):
     return (state[0] >> SHIFT) + 100000 * (state[0] & LOW)
 
 
+def state_index(problem, state):
+    return (state[0] & LOW) * problem[WIDTH] + (state[0] >> SHIFT)
+
+
 def write_prompt(problem, tokens):
     width, height = problem[WIDTH], problem[HEIGHT]
     tokens[0] = WORD_START
@@ -145,6 +149,7 @@ RULES = Rules(
     heuristic=heuristic,
     is_goal=is_goal,
     tie_rank=tie_rank,
+    state_index=state_index,
     write_prompt=write_prompt,
     write_state=write_state,
     write_plan=write_state,

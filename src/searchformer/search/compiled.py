@@ -22,6 +22,10 @@ def _no_layout(settings, stream, problem):
     return True
 
 
+def _no_index(problem, state):
+    return -1
+
+
 def _foresee_nothing(problem):
     return -1
 
@@ -48,6 +52,7 @@ def bind(rules: Rules) -> dict[str, Callable]:
     """The rules by name, with the defaults filled in."""
     functions = {name: function for name, function in rules._asdict().items() if function is not None}
     functions.setdefault("sample_layout", _no_layout)
+    functions.setdefault("state_index", _no_index)
     functions.setdefault("foresee", _foresee_nothing)
     functions.setdefault("accepts", _accept_all)
     functions.setdefault("start", _start_at_the_end)
@@ -122,8 +127,11 @@ def _called_functions(function: Any, scope: dict[str, Any]) -> Iterable[tuple[st
 class _Compiler:
     """Compiles functions together with the plain functions they call, each once."""
 
-    def __init__(self, text: ModuleType, entries: tuple[str, ...], names: dict[str, Any], label: str) -> None:
+    def __init__(
+        self, text: ModuleType, entries: tuple[str, ...], names: dict[str, Any], constants: dict[str, int], label: str
+    ) -> None:
         self.text, self.entries, self.names, self.label = text.__name__, entries, names, label
+        self.constants = constants
         self.done: dict[int, Any] = {}
 
     def compile(self, function: Any) -> Any:
@@ -132,32 +140,40 @@ class _Compiler:
 
         function = _plain(function)
         if id(function) not in self.done:
-            names = self.names if function.__module__ == self.text else {}
+            in_text = function.__module__ == self.text
+            names, constants = (self.names, self.constants) if in_text else ({}, {})
             called = {name: self.compile(value) for name, value in _called_functions(function, names)}
-            copied = copy_function(function, called, label=self.label)
-            entry = function.__module__ == self.text and function.__name__ in self.entries
+            copied = copy_function(function, {**called, **constants}, label=self.label)
+            entry = in_text and function.__name__ in self.entries
             self.done[id(function)] = numba.njit(
                 copied, cache=entry, forceinline=not entry, error_model="numpy", nogil=True
             )
         return self.done[id(function)]
 
 
-def specialise(text: ModuleType, functions: tuple[str, ...], rules: Rules, *, compiled: bool = True) -> SimpleNamespace:
-    """The named functions of module `text`, bound to these rules, compiled unless the domain says not to be."""
-    return _specialise(text, functions, rules, compiled)
+def specialise(
+    text: ModuleType, functions: tuple[str, ...], rules: Rules, *, compiled: bool = True, **constants: int
+) -> SimpleNamespace:
+    """The named functions of module `text`, bound to these rules, compiled unless the domain says not to be.
+
+    `constants` are globals of the text that are known to the compiler.
+    """
+    return _specialise(text, functions, rules, compiled, tuple(sorted(constants.items())))
 
 
 @cache
-def _specialise(text: ModuleType, functions: tuple[str, ...], rules: Rules, compiled: bool) -> SimpleNamespace:
+def _specialise(
+    text: ModuleType, functions: tuple[str, ...], rules: Rules, compiled: bool, constants: tuple[tuple[str, int], ...]
+) -> SimpleNamespace:
     names = bind(rules)
     if not compiled:
         return SimpleNamespace(**{name: _uncompiled(getattr(text, name), names) for name in functions})
     seen: set[int] = set()
     scope = b"".join(name.encode() + _fingerprint(function, seen) for name, function in sorted(names.items()))
     kernels = b"".join(_fingerprint(getattr(text, name), seen) for name in functions)
-    how = _fingerprint(_Compiler.compile, seen)
+    how = _fingerprint(_Compiler.compile, seen) + repr(constants).encode()
     label = "_" + hashlib.blake2b(scope + kernels + how, digest_size=8).hexdigest()
-    compiler = _Compiler(text, functions, names, label)
+    compiler = _Compiler(text, functions, names, dict(constants), label)
     return SimpleNamespace(**{name: compiler.compile(getattr(text, name)) for name in functions})
 
 

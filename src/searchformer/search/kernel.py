@@ -14,7 +14,10 @@ from searchformer.seeding import MASK, reseed, shuffle
 # DOMAIN RULES (see domains/base.py)
 RULE: Any = None
 successors = heuristic = write_prompt = write_state = sample_task = sample_layout = RULE
-foresee = accepts = start = is_goal = write_plan = tie_rank = RULE
+foresee = accepts = start = is_goal = write_plan = tie_rank = state_index = RULE
+
+STATE_SIZE = 0
+"""Length of a state where that is known when the text is compiled, so that loops over a state unroll; else 0."""
 
 # How a search ends.
 SOLVED, UNSOLVABLE, OVER_BUDGET, NODES_FULL, EVENTS_FULL, BUCKETS_FULL = range(6)
@@ -98,10 +101,16 @@ class Output(NamedTuple):
     """int64 [len(REASONS)]."""
 
 
+def size_of(state):
+    """Length of a state."""
+    return STATE_SIZE if STATE_SIZE > 0 else len(state)
+
+
 def find(state, states, table, epoch):
     """The node of `state`, or -1 - slot of the table where it belongs."""
     key = 0
-    for index in range(len(state)):
+    size = size_of(state)
+    for index in range(size):
         key = ((key ^ int(state[index])) * 0x9E3779B1) & MASK
         key ^= key >> 15
     mask = len(table) - 1
@@ -112,7 +121,7 @@ def find(state, states, table, epoch):
             return -1 - slot
         node = entry & MASK
         same = True
-        for index in range(len(state)):
+        for index in range(size):
             if states[node, index] != state[index]:
                 same = False
                 break
@@ -131,7 +140,7 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
     rank, table, event, event_cost = work.rank, work.table, work.event, work.event_cost
     pool, first, count, room = work.pool, work.first, work.filled, work.room
     children, order, state, counters = work.children, work.order, work.state, work.counters
-    size = len(state)
+    size = size_of(state)
 
     clear_buckets(room, count, counters[USED_BUCKETS])
     counters[EPOCH] += 1
@@ -155,7 +164,12 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
             place = order[turn]
             for index in range(size):
                 state[index] = children[place, index]
-            found = find(state, states, table, epoch)
+            slot = state_index(problem, state)
+            if slot < 0:
+                found = find(state, states, table, epoch)
+            else:
+                found = int(table[slot])
+                found = found & MASK if found >> 32 == epoch else -1 - slot
             if found >= 0:
                 # h is the same, so comparing f compares g; with no weight on g, f cannot fall
                 if cost_weight == 0 or cost[found] <= child_cost:
@@ -268,7 +282,7 @@ def put_trace(problem, work, ids, words, cost_base, out, at):
     limit = len(out)
     for index in range(work.counters[EVENTS]):
         node = work.event[index] >> 1
-        for entry in range(len(state)):
+        for entry in range(size_of(state)):
             state[entry] = states[node, entry]
         count = write_state(problem, state, tokens)
         if at + count + 3 > limit:
@@ -289,7 +303,7 @@ def trace_tokens(problem, work):
     total = 0
     for index in range(work.counters[EVENTS]):
         node = work.event[index] >> 1
-        for entry in range(len(state)):
+        for entry in range(size_of(state)):
             state[entry] = states[node, entry]
         total += 3 + write_state(problem, state, tokens)
     return total
@@ -306,7 +320,7 @@ def put_plan(problem, work, ids, words, out, at):
         order[index] = node
         node = work.parent[node]
     for index in range(length):
-        for entry in range(len(state)):
+        for entry in range(size_of(state)):
             state[entry] = states[order[index], entry]
         count = write_plan(problem, state, tokens)
         if at + count + 1 > len(out):

@@ -62,7 +62,7 @@ class Searcher:
         self.kernels = specialise(kernel, FUNCTIONS, domain.rules, compiled=domain.compiled)
         self.cost_weight, self.estimate_weight = weights(self.options.algorithm, self.options.weight)
         self._nodes, self._events, self._buckets = 1 << 9, 1 << 10, 1 << 8
-        self._state_size = self._room = 0
+        self._state_size = self._room = self._problem_size = 0
         self.work: kernel.Work | None = None
 
     def search(self, problem: np.ndarray, *, seed: int = 0, record: bool = True) -> Trace:
@@ -80,7 +80,7 @@ class Searcher:
         options = self.options
         numbers = (options.deterministic, self.cost_weight, self.estimate_weight, options.max_expansions, record)
         while True:
-            work = self.prepare(self.domain.state_size(problem), self.domain.state_room(problem))
+            work = self.prepare(self.domain.state_size(problem), self.domain.state_room(problem), len(problem))
             outcome = self.kernels.search(problem, new_stream(seed, "search"), *numbers, work)
             if outcome in (kernel.SOLVED, kernel.UNSOLVABLE):
                 return outcome, work
@@ -100,10 +100,16 @@ class Searcher:
             yield rows, sampler.rejected()
             done += len(rows.problems)
 
-    def prepare(self, state_size: int, room: int) -> kernel.Work:
-        """Memory for states of this size, with the present capacities."""
-        if self.work is None or state_size != self._state_size or room > self._room:
+    def prepare(self, state_size: int, room: int, problem_size: int) -> kernel.Work:
+        """Memory for states and problems of these sizes, with the present capacities."""
+        if (
+            self.work is None
+            or state_size != self._state_size
+            or room > self._room
+            or problem_size > self._problem_size
+        ):
             self._state_size, self._room = state_size, max(room, self._room)
+            self._problem_size = max(problem_size, self._problem_size)
             self.work = None  # if the budget forbids the new memory, the old must not serve states of this size
             self.work = self._allocate()
         return self.work
@@ -117,7 +123,7 @@ class Searcher:
             "parent": (nodes, np.int32),
             "closed": (nodes, np.uint8),
             "rank": (nodes, np.int64),
-            "table": (4 * nodes, np.int64),
+            "table": (max(4 * nodes, 1 << self._problem_size.bit_length()), np.int64),
             "event": (events, np.int32),
             "event_cost": (events, np.int32),
             "pool": (4 * nodes + 16 * buckets, np.int32),
@@ -166,6 +172,7 @@ class Sampler:
         self.numbers = np.array(numbers, dtype=np.int64)
         self.output = _output(domain.problem_size(), ids.dtype, tokens=1 << 20)
         self.state_size, self.room = self._sizes()
+        self.kernels = specialise(kernel, FUNCTIONS, domain.rules, compiled=domain.compiled, STATE_SIZE=self.state_size)
 
     def draw(self, most: int, *, candidates: int = 1 << 62) -> Rows:
         """The next accepted tasks: `most` or fewer, from that many `candidates`. The next draw overwrites them."""
@@ -173,7 +180,7 @@ class Sampler:
         output.cursor[kernel.ROWS] = 0
         self.numbers[5] = min(int(output.cursor[kernel.CANDIDATE]) + candidates - 1, (1 << 62))
         while True:
-            outcome = self.searcher.kernels.sample_and_search(
+            outcome = self.kernels.sample_and_search(
                 self.settings,
                 self.key,
                 min(most, len(output.candidates)),
@@ -182,7 +189,7 @@ class Sampler:
                 self.ids,
                 words,
                 words + domain.numbers,
-                self.searcher.prepare(self.state_size, self.room),
+                self.searcher.prepare(self.state_size, self.room, len(self.problem)),
                 output,
                 self.problem,
                 self.stream,
