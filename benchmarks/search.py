@@ -430,7 +430,8 @@ def _put_level(word, state, cost, estimate, height, dock, numbers, costs, out, a
 def generic_batch(searcher: Searcher) -> Callable:
     """The kernels of any domain, in the same loop as those by hand."""
     names = ("search", "put_trace", "put_plan")
-    kernels = specialise(kernel, names, searcher.domain.rules)
+    assert searcher.work is not None
+    kernels = specialise(kernel, names, searcher.domain.rules, STATE_SIZE=len(searcher.work.state))  # as Sampler does
     search, put_trace, put_plan = (getattr(kernels, name) for name in names)
 
     @numba.njit(error_model="numpy")

@@ -204,11 +204,14 @@ class ShardMaker:
         """The rows that `keep` [rows] names, copied."""
         lengths = {part: np.diff(batch.ends[part]) for part in PARTS}
         arrays = [pa.array([digests[row].hex() for row in np.flatnonzero(keep)], type=pa.string())]
+        # runs of rows are copied whole: many times faster than Arrow's filter on lists, or a mask over tokens
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], keep, [False]]))).reshape(-1, 2)
         for part in PARTS:
-            # numpy's gather is several times faster than Arrow's filter on lists
-            values = batch.parts[part][np.repeat(keep, lengths[part])]
-            ends = np.concatenate([[0], np.cumsum(lengths[part][keep])]).astype(np.int32)
-            arrays.append(pa.ListArray.from_arrays(ends, values, type=self.columns.field(part).type))
+            ends, values = batch.ends[part], batch.parts[part]
+            runs = [values[ends[first] : ends[last]] for first, last in edges]
+            copied = np.concatenate(runs) if runs else values[:0]
+            new_ends = np.concatenate([[0], np.cumsum(lengths[part][keep])]).astype(np.int32)
+            arrays.append(pa.ListArray.from_arrays(new_ends, copied, type=self.columns.field(part).type))
         arrays += [pa.array(lengths[part][keep], type=pa.int32()) for part in PARTS]
         return pa.RecordBatch.from_arrays(arrays, schema=self.columns)
 

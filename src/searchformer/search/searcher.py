@@ -180,6 +180,11 @@ class Sampler:
         output.cursor[kernel.ROWS] = 0
         self.numbers[5] = min(int(output.cursor[kernel.CANDIDATE]) + candidates - 1, (1 << 62))
         while True:
+            try:
+                work = self.searcher.prepare(self.state_size, self.room, len(self.problem))
+            except BudgetError:
+                self._give_up_candidate()
+                continue
             outcome = self.kernels.sample_and_search(
                 self.settings,
                 self.key,
@@ -189,7 +194,7 @@ class Sampler:
                 self.ids,
                 words,
                 words + domain.numbers,
-                self.searcher.prepare(self.state_size, self.room, len(self.problem)),
+                work,
                 output,
                 self.problem,
                 self.stream,
@@ -201,6 +206,15 @@ class Sampler:
                 self.output = output = _enlarged(output)
             else:
                 self.searcher.grow(outcome)
+
+    def _give_up_candidate(self) -> None:
+        """Reject the candidate at the cursor: its search needs more memory than allowed."""
+        cursor = self.output.cursor
+        self.output.rejected[kernel.REASONS.index("over budget")] += 1
+        cursor[kernel.PAIR] += 1
+        if cursor[kernel.PAIR] == self.pairs:
+            cursor[kernel.PAIR] = 0
+            cursor[kernel.CANDIDATE] += 1
 
     def rejected(self) -> dict[str, int]:
         """Candidates rejected so far, by reason."""
