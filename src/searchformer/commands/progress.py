@@ -44,8 +44,8 @@ class ProgressLine:
     def update(self, done: int, note: str = "") -> None:
         """Show the new state; plain lines appear every few seconds."""
         now = time.monotonic()
-        if self.first is None:
-            self.first = done  # what an earlier run had done says nothing about the rate
+        if self.first is None:  # what an earlier run had done says nothing about the rate, and is there at once
+            self.first = done if now - self.began < 0.2 else 0
         rate = (done - self.first) / max(now - self.began, 1e-9)
         if self.bar:
             self.bar.update(self.task, completed=done, rate=f"{rate:,.0f} {self.unit}/s", note=note)
