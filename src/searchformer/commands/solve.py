@@ -218,7 +218,7 @@ def _show(solution: "Solution", title: str, *, model: str) -> None:
     from searchformer.commands.inspect import draw_plan
     from searchformer.solve import plan_tokens
 
-    _draw(console, draw_plan(domain, problem, plan_tokens(solution), width=console.width))
+    _draw(console, draw_plan(domain, problem, " ".join(plan_tokens(solution)), width=console.width))
     moves = domain.moves(problem, solution.plan)
     if moves is not None:
         console.print(f"moves   {moves or '(none: the start is the goal)'}", markup=False)
