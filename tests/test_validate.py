@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from conftest import VARIANTS
 
 from searchformer.domains import make_domain
 from searchformer.search import Options, Searcher
@@ -11,6 +12,8 @@ from searchformer.search.ordering import ALGORITHMS, weights
 from searchformer.search.replay import VIOLATIONS
 from searchformer.search.validate import Validator, codes_of
 from searchformer.tokens.grammar import write_text
+
+PAPER_FORMAT = ("sokoban", {"width": 6, "height": 5, "walls": 1, "boxes": 2, "tokens_format": "paper"})
 
 # --- a checker of its own, from the reference's rules: no arrays, no code of the package
 
@@ -192,6 +195,12 @@ def is_legal(task, answer, cost_weight=1, estimate_weight=1):
 
 
 # --- examples
+
+
+@pytest.fixture(params=[*VARIANTS, PAPER_FORMAT], ids=str)
+def domain(request):
+    """Every registered domain in small, and a Sokoban in which states read alike."""
+    return make_domain(*request.param)
 
 
 def searches(domain, draw_problems, tasks, *, seed=0, options=None, least=0, most=400):
