@@ -357,7 +357,6 @@ def test_a_recipe_runs_from_generate_to_report(finished):
     assert outcome.report.exists()
     assert [name for name, _ in outcome.evaluations] == [
         "tiny-search",
-        "tiny-search, round-0",
         "tiny-search, round-1",
     ]
     assert all((path / "metrics.json").exists() for _, path in outcome.evaluations)

@@ -19,7 +19,7 @@ COLUMNS = {
     "optimal %": ("any_optimal", 100),
     "optimal % per answer": ("pass_at_1", 100),
     "SWC": ("swc", 1),
-    "A* length / model length": ("length_ratio_of_means", 1),
+    "A* / model length": ("length_ratio_of_means", 1),
 }
 """Headings of the last table, with metrics and scales."""
 
@@ -103,6 +103,7 @@ class Lines:
 
 def print_scores(scores: list[tuple[str, dict[str, Any]]]) -> None:
     """A row for every scored set of answers, with 95% intervals over test tasks."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
@@ -110,8 +111,8 @@ def print_scores(scores: list[tuple[str, dict[str, Any]]]) -> None:
         return
     counts = sorted({(metrics["tasks"], metrics["samples"]) for _, metrics in scores})
     asked = "; ".join(f"{tasks} test tasks, {samples} answers each" for tasks, samples in counts)
-    table = Table(title=f"{asked}; strict judge, 95% intervals over tasks")
-    table.add_column("run", overflow="fold")
+    table = Table(title=f"{asked}; strict judge, 95% intervals over tasks", box=SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("run", overflow="fold", min_width=24)
     for heading in COLUMNS:
         table.add_column(heading, justify="right")
     for name, metrics in scores:
@@ -124,7 +125,7 @@ def _cell(found: dict[str, float | None] | None, scale: int) -> str:
         return "–"
     digits = 1 if scale == 100 else 3
     value, low, high = (f"{(found[key] or 0.0) * scale:.{digits}f}" for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
+    return f"{value}\n{low}–{high}"
 
 
 def show_list(*, as_json: bool) -> None:

@@ -91,7 +91,10 @@ def alone(out: Path) -> Iterator[None]:
 
 
 def evaluations(stages: list[Stage], out: Path) -> Iterator[tuple[str, Path]]:
-    """Names and directories of all scored answers: of trained models, then of every round of the bootstraps."""
+    """Names and directories of all scored answers: of trained models, then of every round of the bootstraps.
+
+    Round 0 is the trained model again; it is left out.
+    """
     for stage in stages:
         if stage.kind == "rollout":
             yield stage.name, out / stage.key
@@ -99,6 +102,8 @@ def evaluations(stages: list[Stage], out: Path) -> Iterator[tuple[str, Path]]:
             listed = read_json(out / stage.key / "bootstrap.json", what="bootstrap run")["rounds"]
             for entry in listed:
                 folder = Path(entry["evaluation"])
+                if entry["round"] == 0:
+                    continue
                 yield f"{stage.name}, {folder.parent.name}", out / stage.key / folder
 
 
