@@ -121,6 +121,7 @@ def store_evaluation(
     scores = Scores.from_tables(verdicts, reference, task_ids=list(astar), samples=run["samples"])
     write_json(directory / "config.json", run)
     write_json(directory / "metrics.json", {"run": run, **score(scores, resamples=200)})
+    write_json(directory / "manifest.json", {"format": 1, "answers": 0, "shards": []})  # as rollouts have it
 
 
 def golden_mazes(size: int) -> list[dict[str, Any]]:

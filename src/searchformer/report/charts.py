@@ -6,6 +6,7 @@ repeat what colours say, for print in grey. Legends stand outside the axes, so t
 
 import csv
 import io
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +141,11 @@ def colour(model: ModelKind) -> str:
     if model.round:
         return ROUNDS[min(model.round, len(ROUNDS)) - 1]
     return {SOLUTION_ONLY: VERMILION, SEARCH_AUGMENTED: BLUE}.get(model.variant, ORANGE)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """`text` in lines of at most so many characters, for titles of narrow panels."""
+    return textwrap.fill(text, columns)
 
 
 def line_style(model: ModelKind, sizes: Iterable[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from searchformer.report.charts import (
     panels,
     swatch,
     token_scale,
+    wrapped,
 )
 from searchformer.report.families import Family, families, model_label, named
 from searchformer.report.results import Evaluation, Results
@@ -61,7 +62,7 @@ def histograms(results: Results) -> Iterator[Chart]:
             for lengths, shade in ((astar, "#555555"), (model, colour(one.model))):
                 if len(lengths):
                     axis.axvline(lengths.mean(), color=shade, linestyle=(0, (1.5, 1.2)), linewidth=1.3)
-            axis.set_title(model_label(one, family))
+            axis.set_title(wrapped(model_label(one, family), 28))
             axis.tick_params(labelbottom=True)
             axis.set_xlabel("average-on-optimal length [tokens]")
         for axis in axes[:, 0]:
@@ -97,7 +98,7 @@ def box_plots(results: Results) -> Iterator[Chart]:
         axis.set_yticks(range(len(known)), [model_label(one, family) for one, *_ in known])
         axis.set_ylim(len(known) - 0.5, -0.5)
         axis.grid(axis="y", visible=False)
-        axis.set(xlabel="average-on-optimal length [tokens]", title=family.label)
+        axis.set(xlabel="average-on-optimal length [tokens]", title=wrapped(family.label, 48))
         legend_below(figure, [axis], columns=4)
         yield Chart(
             named("06-length-boxes", family, found),
@@ -166,7 +167,7 @@ def scatter(results: Results) -> Iterator[Chart]:
                 known = ~np.isnan(model)
                 draw_scatter(axis, astar[known], model[known], spread[known], error[known], shade=colour(one.model))
                 share = 100 * hits.mean()
-                heading = f"{model_label(one, family)}\n" if kind == KINDS[0] else ""
+                heading = f"{wrapped(model_label(one, family), 22)}\n" if kind == KINDS[0] else ""
                 axis.set_title(f"{heading}{share:.1f}% of answers", fontsize=8)
                 limits += [astar[known], model[known]]
                 rows += [

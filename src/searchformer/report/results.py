@@ -206,9 +206,8 @@ def load_results(runs: Sequence[Path]) -> Results:
                 evaluations[directory.resolve()] = load_evaluation(directory, name)
         if "metrics.jsonl" in files:
             curves.append(load_curve(directory / "metrics.jsonl", name))
-        if "manifest.json" in files and "shards" in (
-            manifest := read_json(directory / "manifest.json", what="manifest")
-        ):
+        manifest = read_json(directory / "manifest.json", what="manifest") if "manifest.json" in files else {}
+        if {"shards", "config", "settings"} <= manifest.keys():  # rollouts have a manifest too
             datasets.append(load_lengths(directory, name, deterministic=bool(manifest["config"].get("deterministic"))))
         if "bootstrap.json" in files:
             bootstraps[directory] = name
@@ -254,13 +253,19 @@ def load_evaluation(directory: Path, name: str) -> Evaluation:
         ) from error
     trained = run.get("model", {}).get("trained") or {}
     model = ModelKind(
-        size=trained.get("size") or "",
+        size=short_size(trained),
         variant=trained.get("variant") or name,
         sequences=trained.get("sequences"),
         round=trained.get("bootstrap_round") or 0,
         control=bool(trained.get("control")),
     )
     return Evaluation(directory, name, stored, task, model)
+
+
+def short_size(trained: dict[str, Any]) -> str:
+    """The model's named size; a shape of one's own is told by its number of parameters, which fits a legend."""
+    size, parameters = trained.get("size") or "", trained.get("parameters")
+    return f"{parameters / 1e6:.2g}M" if "=" in size and parameters else size
 
 
 def load_chain(directory: Path, name: str, evaluations: dict[Path, Evaluation]) -> Chain:

@@ -9,7 +9,17 @@ from matplotlib.axes import Axes
 
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Ratio, Scores, bootstrap, over_seeds
-from searchformer.report.charts import GREY, Chart, MissingInputError, colour, fold, hide_unused, legend_below, panels
+from searchformer.report.charts import (
+    GREY,
+    Chart,
+    MissingInputError,
+    colour,
+    fold,
+    hide_unused,
+    legend_below,
+    panels,
+    wrapped,
+)
 from searchformer.report.families import chain_kinds, kind_label
 from searchformer.report.kinds import ModelKind
 from searchformer.report.results import Chain, Evaluation, Results
@@ -75,7 +85,7 @@ def bootstrap_steps(results: Results) -> Iterator[Chart]:
                 names.append(model)
                 steps.append(measure_step(lengths))
         draw_steps(axis, names, steps)
-        axis.set_title(kind_label(chains[0]))
+        axis.set_title(wrapped(kind_label(chains[0]), 48))
         rows += [
             (
                 kind_label(chains[0]),
