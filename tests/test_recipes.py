@@ -375,13 +375,14 @@ def test_the_command_prints_a_row_for_every_run_and_where_the_report_is(finished
     monkeypatch.setattr(
         "sys.argv", ["searchformer", "run", str(directory / "micro.toml"), "--out", str(directory / "run")]
     )
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert "4 test tasks, 2 answers each" in text
     assert "tiny-search, round-1" in text
+    assert "model length" in text  # the last column
     assert str(directory / "run" / "report" / "report.html") in text
 
 
