@@ -12,8 +12,7 @@ install: .venv/installed
 	touch $@
 
 demo: install
-	$(BIN)/searchformer generate maze --width 10 --height 10 --tasks 2000 --seed 0 --out runs/demo/maze
-	$(BIN)/searchformer inspect runs/demo/maze
+	$(BIN)/searchformer run quickstart --out runs/quickstart
 
 test: install
 	$(BIN)/python -m pytest
