@@ -149,7 +149,7 @@ def show_list(*, as_json: bool) -> None:
 
 ESTIMATE_NOTE = (
     "Times are estimates from token counts; "
-    "rates of the 2-core CPU (AVX-512) were measured, those of the GPU are assumed."
+    "rates of the 2-core CPU were measured, those of the GPU are assumed."
 )
 
 
