@@ -400,6 +400,21 @@ def test_what_does_not_decide_results_may_change(finished):
     assert outcome.ran == ()
 
 
+def test_time_left_follows_what_stages_took_so_far(finished):
+    directory, _, _ = finished
+    recipe = micro(directory)
+    stages = stages_of(recipe)
+    run = running._Run(recipe, directory / "run", stages, Heard(), 1)
+    run.estimates = {stage.key: 100.0 for stage in stages}
+    run.records = {"data/maze": {"seconds": 970.0, "resumed": False}, "report": {"seconds": 9e9, "resumed": True}}
+    assert run.time_left(stages[1]) == pytest.approx(100 * 1000 / 130)
+    run.records = {
+        "data/maze": {"seconds": 970.0, "resumed": False},
+        stages[1].key: {"seconds": 100.0, "resumed": False},
+    }
+    assert run.time_left(stages[1]) == pytest.approx(100)  # its own kind took as long as estimated
+
+
 def test_a_removed_stage_is_made_again_and_what_reads_it_is_checked(finished, tmp_path):
     directory, _, _ = finished
     copy = tmp_path / "run"

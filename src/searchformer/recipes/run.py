@@ -23,6 +23,8 @@ from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, first_diff
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
 STDERR = 2
+TRUST_SECONDS = 30.0
+"""The estimates count as much as so many seconds of measured time, so that a first, short stage decides little."""
 Update = Callable[[int, int, str], None]
 """Hears what is done, of how much, and a note."""
 
@@ -156,7 +158,7 @@ class _Run:
         same = [key for key in whole if key.split("/")[0] == stage.kind]
         measured = sum(self.records[key]["seconds"] for key in same or whole)
         expected = sum(self.estimates[key] for key in same or whole)
-        return self.estimates[stage.key] * (measured / expected if expected else 1.0)
+        return self.estimates[stage.key] * (measured + TRUST_SECONDS) / (expected + TRUST_SECONDS)
 
     # --- one function per kind of stage
 
