@@ -148,8 +148,7 @@ def show_list(*, as_json: bool) -> None:
 
 
 ESTIMATE_NOTE = (
-    "Times are estimates from token counts; "
-    "rates of the 2-core CPU were measured, those of the GPU are assumed."
+    "Times are estimates from token counts; rates of the 2-core CPU are those of prototypes, those of the GPU are assumed."
 )
 
 
