@@ -148,7 +148,7 @@ def show_list(*, as_json: bool) -> None:
 
 
 ESTIMATE_NOTE = (
-    "Times are estimates from token counts; rates of the 2-core CPU are those of prototypes, those of the GPU are assumed."
+    "Times are estimates from token counts; the 2-core CPU's rates are those of prototypes, the GPU's are assumed."
 )
 
 
