@@ -35,6 +35,9 @@ def run(
         bool, typer.Option("--dry-run", help="Show the stages and what they cost, run nothing.")
     ] = False,
     list_all: Annotated[bool, typer.Option("--list", help="Explain the shipped recipes and what they cost.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Training runs side by side.", show_default="one per core or GPU")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that generate and sample.", show_default="one per core")
     ] = None,
@@ -58,15 +61,19 @@ def run(
         return
     out = out or Path("runs") / Path(recipe).stem
     words = ["searchformer", "run", recipe, *(word for change in changes or () for word in ("--set", change))]
-    run_and_show(loaded, out, command=shlex.join([*words, "--out", str(out)]), workers=workers, as_json=as_json)
+    run_and_show(
+        loaded, out, command=shlex.join([*words, "--out", str(out)]), workers=workers, jobs=jobs, as_json=as_json
+    )
 
 
-def run_and_show(recipe: "Recipe", out: Path, *, command: str, workers: int | None, as_json: bool) -> None:
+def run_and_show(
+    recipe: "Recipe", out: Path, *, command: str, workers: int | None, jobs: int | None, as_json: bool
+) -> None:
     """Run the recipe, then print every run's scores and where the report is."""
     from searchformer.files import read_json
     from searchformer.recipes.run import run_recipe
 
-    outcome = run_recipe(recipe, out, display=Lines(), workers=workers, command=command)
+    outcome = run_recipe(recipe, out, display=Lines(), workers=workers, jobs=jobs, command=command)
     scores = [(name, read_json(path / "metrics.json", what="evaluation")) for name, path in outcome.evaluations]
     if as_json:
         found = {name: metrics["metrics"] for name, metrics in scores}

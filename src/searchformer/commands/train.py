@@ -18,6 +18,12 @@ def run(
     sequences: Annotated[
         int | None, typer.Option(help="Train on the first so many tasks by task id.", show_default="all")
     ] = None,
+    validation: Annotated[
+        int, typer.Option(help="Hold the last so many training tasks out and keep the model that is best on them.")
+    ] = 0,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many evaluations without a better validation loss; 0: never.")
+    ] = 0,
     max_trace_tokens: Annotated[int, typer.Option(help="Leave out tasks with longer traces.")] = 10000,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.", show_default="the paper's")] = None,
     batch_size: Annotated[
@@ -44,7 +50,9 @@ def run(
     ] = "auto",
     compile: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    eval_every: Annotated[int, typer.Option(help="Steps between evaluations on the test split; 0 for none.")] = 1000,
+    eval_every: Annotated[
+        int, typer.Option(help="Steps between evaluations (on validation, else test tasks); 0: none.")
+    ] = 1000,
     eval_tasks: Annotated[int, typer.Option(help="Test tasks per evaluation.")] = 256,
     exact_every: Annotated[
         int, typer.Option(help="Steps between greedy answers to a few test tasks, at an evaluation; 0 for none.")
@@ -67,12 +75,15 @@ def run(
     from searchformer.train import make_options, train
     from searchformer.train.curves import plot_curves
     from searchformer.train.log import make_trackers
+    from searchformer.train.processes import end_process
 
     options = make_options(
         data=data,
         model=model,
         plan_only=plan_only,
         sequences=sequences,
+        validation=validation,
+        patience=patience,
         max_trace_tokens=max_trace_tokens,
         steps=steps,
         batch_size=batch_size,
@@ -98,7 +109,7 @@ def run(
     )
     if int(os.environ.get("RANK", "0")):
         train(options, out, bootstrap_round=bootstrap_round)
-        return
+        return end_process()
     trackers = make_trackers(tracker or (), out)
     with Display() as display:
         result = train(
@@ -117,3 +128,6 @@ def run(
         typer.echo(json.dumps(summary))
     else:
         typer.echo(f"{result.model}: {result.parameters:,} parameters, step {result.step}")
+    for listener in trackers:
+        listener.close()
+    end_process()

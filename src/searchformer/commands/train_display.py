@@ -38,7 +38,7 @@ class Display:
         """Print a line of the log; on a terminal only evaluations, above the bar."""
         if record["kind"] == "eval":
             scores = ", ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in record.items() if isinstance(v, float))
-            self._console.print(f"step {record['step']} test: {scores}", soft_wrap=True)
+            self._console.print(f"step {record['step']} {record['split']}: {scores}", soft_wrap=True)
         elif self._lines:
             print(f"step {record['step']}: {_summary(record)}", file=sys.stderr)
 

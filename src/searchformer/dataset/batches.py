@@ -87,11 +87,14 @@ class Sequences:
         plan_only: bool = False,
         max_trace_tokens: int | None = None,
         count: int | None = None,
+        hold_out: int = 0,
+        held_out: bool = False,
         cache: Path | None = None,
     ) -> None:
         """Keep traces of at most `max_trace_tokens`, and of those the first `count`: subsets are nested.
 
-        The limit also holds when only plans are read, so that both kinds of model see the same tasks.
+        The limit also holds when only plans are read, so that both kinds of model see the same tasks. The last
+        `hold_out` that fit are left out, or with `held_out` are what is read: the same ones for every `count`.
         """
         directory = flatten(dataset, split, cache=cache)
         self.plan_only = plan_only
@@ -107,9 +110,15 @@ class Sequences:
                 f"{dataset.directory}: of {dataset.rows(split)} tasks in the {split} split none has a trace of at most "
                 f"{max_trace_tokens} tokens; raise --max-trace-tokens or make more tasks"
             )
-        if count is not None and count > len(order):
+        if hold_out >= len(order):
             raise SearchformerError(
-                f"{dataset.directory}: {count} sequences asked for, the {split} split has {len(order)} that fit"
+                f"{dataset.directory}: {hold_out} sequences are to be held out, the {split} split has {len(order)}"
+            )
+        order = order[len(order) - hold_out :] if held_out else order[: len(order) - hold_out]
+        if count is not None and count > len(order):
+            beside = f" beside the {hold_out} for validation" if hold_out else ""
+            raise SearchformerError(
+                f"{dataset.directory}: {count} sequences asked for, the {split} split has {len(order)} that fit{beside}"
             )
         self._rows = order[:count]
         parts = lengths[2:] if plan_only else lengths[1:]

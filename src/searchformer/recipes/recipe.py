@@ -97,6 +97,10 @@ class TrainSpec(_Section):
     """AdamW's."""
     clip: float | None = Field(default=None, gt=0)
     """Largest gradient norm; no clipping when left out."""
+    validation: int = Field(default=0, ge=0)
+    """Hold the last so many training tasks out and keep the model with the least loss on them."""
+    patience: int = Field(default=0, ge=0)
+    """Stop after so many evaluations without a better validation loss; 0 to go on to the end."""
     max_trace_tokens: int = Field(default=10_000, ge=0)
     """Leave out tasks with longer traces."""
     tokens_per_microbatch: int = Field(default=16_384, ge=1)
@@ -106,7 +110,7 @@ class TrainSpec(_Section):
     compile: bool = False
     """Run the network through torch.compile."""
     eval_every: int = Field(default=1000, ge=0)
-    """Steps between looks at the test split, which choose nothing; 0 for none."""
+    """Steps between looks at the validation tasks, else at the test split, which choose nothing; 0 for none."""
     eval_tasks: int = Field(default=256, ge=1)
     """Test tasks per look."""
     save_every: int = Field(default=500, ge=1)
@@ -153,6 +157,8 @@ class BootstrapSpec(_Section):
     """Answers per training task and round."""
     tasks: int | None = Field(default=None, ge=1)
     """Training tasks used, the first by task id; as many as the model was trained on when left out."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of sampling answers to training tasks."""
     steps: int = Field(default=10_000, ge=1)
     """Fine-tuning steps per round."""
     batch_size: int | None = Field(default=None, ge=1)

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from typing import Any, Protocol
 
 from searchformer.errors import SearchformerError
 from searchformer.files import make_directory, read_json, write_json, write_text
+from searchformer.model.config import shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, first_difference, load_recipe, to_toml
@@ -25,6 +28,8 @@ RECIPE, STAGES = "recipe.toml", "stages.json"
 STDERR = 2
 TRUST_SECONDS = 30.0
 """The estimates count as much as so many seconds of measured time, so that a first, short stage decides little."""
+SMALL_DIM = 128
+"""Networks up to this width do not fill several cores."""
 Update = Callable[[int, int, str], None]
 """Hears what is done, of how much, and a note."""
 
@@ -51,14 +56,27 @@ class Outcome:
     """Keys of the stages that were run, the others being complete already."""
 
 
-def run_recipe(recipe: Recipe, out: Path, *, display: Display, workers: int | None = None, command: str) -> Outcome:
-    """Run what is missing in `out`. `command` is what the user can type to go on after a failure."""
+def run_recipe(
+    recipe: Recipe,
+    out: Path,
+    *,
+    display: Display,
+    workers: int | None = None,
+    jobs: int | None = None,
+    command: str,
+) -> Outcome:
+    """Run what is missing in `out`, `jobs` training runs side by side (by default as many as there are cores or GPUs).
+
+    `command` is what the user can type to go on after a failure.
+    """
     stages = stages_of(recipe)
     settle(recipe, out)
     with alone(out):
-        run = _Run(recipe, out, stages, display, workers or os.cpu_count() or 1)
+        run = _Run(recipe, out, stages, display, workers or os.cpu_count() or 1, jobs)
         for number, stage in enumerate(stages, start=1):
             try:
+                if stage.kind == "train":
+                    run.train_together()
                 run.bring_up(number, stage)
             except SearchformerError as error:
                 raise SearchformerError(
@@ -112,8 +130,11 @@ def evaluations(stages: list[Stage], out: Path) -> Iterator[tuple[str, Path]]:
 class _Run:
     """A run while it goes on."""
 
-    def __init__(self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int) -> None:
+    def __init__(
+        self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int, jobs: int | None
+    ) -> None:
         self.recipe, self.out, self.stages, self.display, self.workers = recipe, out, stages, display, workers
+        self.jobs = jobs
         self.ran: list[str] = []
         path = out / STAGES
         self.records: dict[str, dict[str, Any]] = read_json(path, what="recipe's run") if path.exists() else {}
@@ -136,12 +157,52 @@ class _Run:
         resumed = directory.exists()
         began = time.monotonic()
         self._run(stage, directory)
+        self._note(stage, time.monotonic() - began, resumed=resumed)
+
+    def train_together(self) -> None:
+        """Train all models that are still to be trained, if several fit side by side; the answers come after."""
+        runs = [(stage, stage.work) for stage in self.stages if isinstance(stage.work, TrainRun)]
+        waiting = [(stage, run) for stage, run in runs if not self.is_complete(stage)]
+        if not waiting:
+            return
+        if not self.ran:
+            self._estimate()
+        slots, places = side_by_side([run for _, run in waiting], self.device, self.jobs)
+        if slots == 1:
+            return
+        self.display.say(f"training {len(waiting)} models, {slots} at a time; what they say is in train/NAME.log")
+        make_directory(self.out / "train")
+        with ThreadPoolExecutor(slots) as pool:
+            doing = {pool.submit(self._train_beside, stage, run, places): stage for stage, run in waiting}
+            try:
+                for future in as_completed(doing):
+                    stage, seconds = doing[future], future.result()
+                    self._note(stage, seconds / slots, resumed=True)
+                    left = sum(not self.is_complete(other) for other, _ in waiting)
+                    self.display.say(f"{stage.key}: trained in {duration(seconds)}, {left} to go")
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _train_beside(self, stage: Stage, run: TrainRun, places: "Queue[dict[str, str]]") -> float:
+        """Train one of several models on a place of its own; the seconds it took."""
+        place = places.get()
+        began = time.monotonic()
+        try:
+            self._train(run, self.out / stage.key, log=self.out / f"{stage.key}.log", place=place)
+        finally:
+            places.put(place)
+        return time.monotonic() - began
+
+    def _note(self, stage: Stage, seconds: float, *, resumed: bool) -> None:
         self.ran.append(stage.key)
-        self.records[stage.key] = {"seconds": round(time.monotonic() - began, 1), "resumed": resumed}
+        self.records[stage.key] = {"seconds": round(seconds, 1), "resumed": resumed}
         write_json(self.out / STAGES, self.records)
 
     def is_complete(self, stage: Stage) -> bool:
         """Whether it was finished before, is still there, and nothing it reads was made anew."""
+        if stage.key in self.ran:
+            return True
         there = stage.key in self.records and (self.out / stage.key).is_dir()
         return there and not any(need in self.ran for need in stage.needs if need != stage.key)
 
@@ -186,10 +247,13 @@ class _Run:
 
             generate(GenerateConfig(**spec.model_dump()), directory, workers=self.workers, report=show)
 
-    def _train(self, run: TrainRun, directory: Path) -> None:
-        done = launch(train_command(run, data=self.out / "data" / run.data, out=directory, device=self.recipe.device))
+    def _train(
+        self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
+    ) -> None:
+        command = train_command(run, data=self.out / "data" / run.data, out=directory, device=self.recipe.device)
+        done = launch(command, log=log, place=place or {})
         if done:
-            raise SearchformerError(f"training ended with exit code {done}, see above")
+            raise SearchformerError(f"training {run.slug} ended with exit code {done}, see {log or 'above'}")
 
     def _answer(self, work: AnswerRun, directory: Path) -> None:
         from searchformer.evaluate.evaluation import evaluate
@@ -254,11 +318,42 @@ TIED = "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTER
 """Asks Linux to end the process when its parent dies (1 is PR_SET_PDEATHSIG), then becomes the command."""
 
 
-def launch(command: list[str]) -> int:
-    """Run a command and show what it says on stderr; its exit code. However this process ends, the command ends too."""
-    environment = dict(os.environ)
+def launch(command: list[str], *, log: Path | None = None, place: dict[str, str] | None = None) -> int:
+    """Run a command and show what it says on stderr, or append it to `log`; its exit code.
+
+    `place` are environment variables. However this process ends, the command ends too.
+    """
+    environment = {**os.environ, **(place or {})}
     if "torch.distributed.run" in command:
         environment["OMP_NUM_THREADS"] = "1"  # processes that each use all cores are slower than one
     if sys.platform == "linux":  # a killed run's training would go on beside that of the next
         command = [sys.executable, "-c", TIED, *command]
-    return subprocess.run(command, env=environment, stdout=STDERR, check=False).returncode
+    with contextlib.ExitStack() as stack:
+        words = stack.enter_context(open(log, "a")) if log else STDERR
+        errors = words if log else None
+        return subprocess.run(command, env=environment, stdout=words, stderr=errors, check=False).returncode
+
+
+def side_by_side(runs: list[TrainRun], device: str, jobs: int | None) -> tuple[int, "Queue[dict[str, str]]"]:
+    """How many of these runs to train at a time, and a place for each: a GPU of its own, or a share of the cores.
+
+    Small models gain more from a second run beside them than from a second core for themselves.
+    """
+    processes = max(run.spec.processes for run in runs)
+    places: Queue[dict[str, str]] = Queue()
+    if device == "cuda":
+        import torch
+
+        named = os.environ.get("CUDA_VISIBLE_DEVICES")
+        visible = named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+        slots = min(jobs or len(visible) // processes, len(runs)) or 1
+        for slot in range(slots):
+            mine = visible[slot * processes % len(visible) :][:processes]
+            places.put({"CUDA_VISIBLE_DEVICES": ",".join(mine)})
+        return slots, places
+    cores = os.cpu_count() or 1
+    small = all(int(shape_of(run.model)["dim"]) <= SMALL_DIM for run in runs)
+    slots = min(jobs or (cores // processes if small else 1), len(runs)) or 1
+    for _ in range(slots):
+        places.put({"OMP_NUM_THREADS": str(max(cores // slots, 1))})
+    return slots, places

@@ -29,7 +29,9 @@ class State:
     data_position: int
     """Number of the next batch."""
     tensors: dict[str, Tensor]
-    """`weights`, `exp_avg`, `exp_avg_sq` (flat), `adam_step`, and torch's generator as `generator`."""
+    """`weights`, `exp_avg`, `exp_avg_sq` (flat), `adam_step`, and torch's generator as `generator`.
+
+    Runs with validation tasks also have `best_weights` and `best`: loss, step, evaluations since."""
 
 
 def save_state(state: State, directory: Path, *, result_fields: dict[str, Any]) -> None:

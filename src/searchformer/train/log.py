@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,21 @@ def read_metrics(directory: Path) -> list[Record]:
     return [json.loads(line) for line in lines]
 
 
-def make_trackers(names: Sequence[str], directory: Path) -> list[Listener]:
+@dataclass(frozen=True)
+class Tracker:
+    """A listener that passes numbers on to a service, and is closed at the end."""
+
+    log: Callable[[dict[str, float], int], None]
+    close: Callable[[], None]
+
+    def __call__(self, record: Record) -> None:
+        """Pass a record's numbers on."""
+        skipped = ("step", "kind", "split")
+        numbers = {f"{record['kind']}/{name}": value for name, value in record.items() if name not in skipped}
+        self.log(numbers, record["step"])
+
+
+def make_trackers(names: Sequence[str], directory: Path) -> list[Tracker]:
     """Listeners that pass the numbers on to `tensorboard` or `trackio`."""
     known = {"tensorboard": _tensorboard, "trackio": _trackio}
     for name in names:
@@ -50,26 +65,21 @@ def make_trackers(names: Sequence[str], directory: Path) -> list[Listener]:
     return [known[name](directory) for name in names]
 
 
-def _numbers(record: Record) -> dict[str, float]:
-    skipped = ("step", "kind", "split")
-    return {f"{record['kind']}/{name}": value for name, value in record.items() if name not in skipped}
-
-
-def _tensorboard(directory: Path) -> Listener:
+def _tensorboard(directory: Path) -> Tracker:
     module = _require("torch.utils.tensorboard", "tensorboard")
     writer = module.SummaryWriter(log_dir=os.fspath(directory / "tensorboard"))
 
-    def listen(record: Record) -> None:
-        for name, value in _numbers(record).items():
-            writer.add_scalar(name, value, record["step"])
+    def log(numbers: dict[str, float], step: int) -> None:
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, step)
 
-    return listen
+    return Tracker(log, writer.close)
 
 
-def _trackio(directory: Path) -> Listener:
+def _trackio(directory: Path) -> Tracker:
     module = _require("trackio", "trackio")
     module.init(project="searchformer", name=directory.name)
-    return lambda record: module.log(_numbers(record), step=record["step"])
+    return Tracker(lambda numbers, step: module.log(numbers, step=step), module.finish)
 
 
 def _require(module: str, package: str) -> Any:

@@ -4,6 +4,7 @@
 Try: `searchformer train --data DIR --model 1M --steps 1000 --out runs/first`.
 """
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from searchformer import __version__
 from searchformer.dataset.batches import Batch, Batches, Sequences
@@ -73,6 +75,25 @@ def train(
         return run.to_the_end(on_step=on_step, exact_match=exact_match)
 
 
+@dataclass
+class _Best:
+    """The weights with the least validation loss so far."""
+
+    weights: Tensor
+    loss: float = math.inf
+    step: int = 0
+    waited: int = 0
+    """Evaluations since."""
+
+    def see(self, loss: float, step: int, weights: Tensor) -> None:
+        """Take these weights if they are better."""
+        if loss < self.loss:
+            self.weights.copy_(weights)
+            self.loss, self.step, self.waited = loss, step, 0
+        else:
+            self.waited += 1
+
+
 class _Run:
     """Everything that one run holds while it trains."""
 
@@ -88,18 +109,19 @@ class _Run:
         self.dataset = Dataset(options.data)
         self.options = options = options.resolved(domain=self.dataset.manifest.domain)
         self.bootstrap_round = bootstrap_round
-        self.train_set, self.test_set = open_sequences(self.dataset, options, processes)
+        self.train_set, self.eval_set = open_sequences(self.dataset, options, processes)
         self.batches = Batches(self.train_set, batch_size=known(options.batch_size), seed=options.seed)
         if self.batches.batch_size < processes.world:
             raise SearchformerError(f"{processes.world} processes need batches of at least as many sequences")
         self.model = first_model(self.dataset, options).to(processes.device)
-        check_lengths(self.model, self.train_set, self.test_set, data=options.data)
+        check_lengths(self.model, self.train_set, self.eval_set, data=options.data)
         self.precision = settle_precision(options, self.model, out, processes)
         self.flat = FlatParameters(self.model)
         self.optimiser = make_optimiser(self.flat, options)
         self.objective = Objective(self.model)
         self.compute = torch.compile(self.objective) if options.compile else self.objective
         self.autocast = autocast_for(self.precision, processes.device)
+        self.best = _Best(self.flat.weights.detach().clone()) if options.validation else None
         self.result_fields = options.result_fields() | self._identity()
         self.step = self._resume()
         uses_copies = self.precision == "bf16" and processes.device.type == "cpu"
@@ -134,6 +156,10 @@ class _Run:
             adam["exp_avg"].copy_(state.tensors["exp_avg"])
             adam["exp_avg_sq"].copy_(state.tensors["exp_avg_sq"])
             adam["step"].copy_(state.tensors["adam_step"])
+        if self.best is not None:
+            self.best.weights.copy_(state.tensors["best_weights"])
+            loss, step, waited = state.tensors["best"].tolist()
+            self.best.loss, self.best.step, self.best.waited = loss, int(step), int(waited)
         torch.set_rng_state(state.tensors["generator"])
         assert state.data_position == state.step
         return state.step
@@ -150,19 +176,26 @@ class _Run:
             "adam_step": adam["step"],
             "generator": generator_state(),
         }
+        kept = self.model
+        if self.best is not None:
+            numbers = (self.best.loss, self.best.step, self.best.waited)
+            tensors |= {"best_weights": self.best.weights, "best": torch.tensor(numbers, dtype=torch.float64)}
+            kept = copy.deepcopy(self.model)
+            kept.load_state_dict(self.flat.view_like(self.best.weights, self.model))
         state = State(step=self.step, data_position=self.step, tensors=tensors)
         save_state(state, self.out / "checkpoint", result_fields=self.result_fields)
-        save_model(self.model, self.dataset.vocabulary, self.out / "model", trained=self._trained())
+        save_model(kept, self.dataset.vocabulary, self.out / "model", trained=self._trained())
 
     def _trained(self) -> dict[str, Any]:
         manifest = self.dataset.manifest
-        return {
+        validated = {} if self.best is None else {"steps_done": self.step, "validation_loss": self.best.loss}
+        return validated | {
             "size": self.options.model,
             "parameters": self.model.parameter_count,
             "variant": "solution-only" if self.options.plan_only else "search-augmented",
             "sequences": len(self.train_set),
             "seed": self.options.seed,
-            "step": self.step,
+            "step": self.step if self.best is None else self.best.step,
             "bootstrap_round": self.bootstrap_round,
             "domain": manifest.domain,
             "settings": manifest.settings,
@@ -176,10 +209,10 @@ class _Run:
         """Steps, evaluations and checkpoints until the last step is done."""
         options = self.options
         scorer = None
-        if exact_match is not None and options.exact_every and self.test_set is not None and self.processes.is_first:
-            scorer = exact_match(self.dataset, self.test_set)
+        if exact_match is not None and options.exact_every and self.eval_set is not None and self.processes.is_first:
+            scorer = exact_match(self.dataset, self.eval_set)
         tokens, since = 0, time.perf_counter()
-        while self.step < known(options.steps):
+        while not self._is_done():
             batch = self.batches[self.step]
             values = self._take_step(batch)
             tokens += int(batch.response_lengths.sum()) - len(batch)
@@ -195,6 +228,11 @@ class _Run:
         return TrainResult(
             model=self.out / "model", step=self.step, parameters=self.model.parameter_count, last=self.last
         )
+
+    def _is_done(self) -> bool:
+        options = self.options
+        impatient = self.best is not None and 0 < options.patience <= self.best.waited
+        return impatient or self.step >= known(options.steps)
 
     def _take_step(self, batch: Batch) -> Record:
         """One optimiser step; the loss before it and the gradient's norm, over all processes, and the rate."""
@@ -235,20 +273,22 @@ class _Run:
 
     def _pause(self, scorer: ExactMatch | None) -> None:
         """Evaluate, answer and save when it is time to; always at the end."""
-        options, done = self.options, self.step == known(self.options.steps)
-        if self.test_set is not None and options.eval_every and (done or self.step % options.eval_every == 0):
+        options, done = self.options, self._is_done()
+        if self.eval_set is not None and options.eval_every and (done or self.step % options.eval_every == 0):
             scores: dict[str, Any] = evaluate(
                 self.objective,
-                self.test_set,
-                tasks=options.eval_tasks,
+                self.eval_set,
+                tasks=options.validation or options.eval_tasks,
                 tokens_per_microbatch=options.tokens_per_microbatch,
                 processes=self.processes,
                 precision=self.autocast,
             )
             if scorer is not None and (done or self.step % options.exact_every == 0):
                 scores["exact_match"] = scorer(self.model)
-            self._tell("eval", {"split": "test", **scores})
-        if done or self.step % options.save_every == 0:
+            if self.best is not None:
+                self.best.see(scores["loss"], self.step, self.flat.weights.detach())
+            self._tell("eval", {"split": "test" if self.best is None else "validation", **scores})
+        if self._is_done() or self.step % options.save_every == 0:
             self._save()
 
     def _tell(self, kind: str, values: Record) -> None:

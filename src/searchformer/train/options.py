@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from searchformer.errors import SearchformerError
 
@@ -33,6 +33,10 @@ class TrainOptions(BaseModel):
     """Learn plans without traces: the paper's solution-only models."""
     sequences: int | None = Field(default=None, ge=1)
     """Train on the first so many tasks by task id; all when None."""
+    validation: int = Field(default=0, ge=0)
+    """Hold the last so many training tasks out; the model that is kept is the one with the least loss on them."""
+    patience: int = Field(default=0, ge=0)
+    """Stop after so many evaluations in a row that brought no better validation loss; 0 to go on to the end."""
     max_trace_tokens: int = Field(default=10_000, ge=0)
     """Leave out tasks with longer traces."""
     steps: int | None = Field(default=None, ge=1)
@@ -66,9 +70,9 @@ class TrainOptions(BaseModel):
     device: str = "auto"
     """auto, cpu, cuda or mps."""
     eval_every: int = Field(default=1000, ge=0)
-    """Steps between evaluations on the test split; 0 for none."""
+    """Steps between evaluations on the validation tasks if there are any, else on the test split; 0 for none."""
     eval_tasks: int = Field(default=256, ge=1)
-    """Test tasks per evaluation, the first by task id."""
+    """Test tasks per evaluation, the first by task id; validation tasks are all used."""
     exact_every: int = Field(default=0, ge=0)
     """Steps between greedy answers to a few test tasks; 0 for none."""
     save_every: int = Field(default=500, ge=1)
@@ -77,6 +81,14 @@ class TrainOptions(BaseModel):
     """Steps between lines of metrics.jsonl."""
     cache: Path | None = None
     """Where the unpacked data set goes; beside the data set when None."""
+
+    @model_validator(mode="after")
+    def _validation_is_looked_at(self) -> "TrainOptions":
+        if self.validation and not self.eval_every:
+            raise ValueError("--validation needs --eval-every above 0")
+        if self.patience and not self.validation:
+            raise ValueError("--patience needs --validation")
+        return self
 
     def resolved(self, *, domain: str) -> "TrainOptions":
         """These options with the paper's values for this size and domain where nothing was said."""
@@ -92,7 +104,8 @@ class TrainOptions(BaseModel):
 
     def result_fields(self) -> dict[str, Any]:
         """The fields that decide the trained weights: those that a resumed run must have unchanged."""
-        return {k: v for k, v in self.model_dump(mode="json").items() if k not in NOT_OF_THE_RESULT}
+        passed_over = NOT_OF_THE_RESULT - ({"eval_every"} if self.validation else set())
+        return {k: v for k, v in self.model_dump(mode="json").items() if k not in passed_over}
 
 
 def make_options(**values: Any) -> TrainOptions:
@@ -101,5 +114,7 @@ def make_options(**values: Any) -> TrainOptions:
         return TrainOptions(**values)
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise SearchformerError(first["msg"].removeprefix("Value error, ")) from error
         name = "--" + "-".join(map(str, first["loc"])).replace("_", "-")
         raise SearchformerError(f"{name} {first['input']!r}: {first['msg']}") from error

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,18 @@ def joined(device: str) -> Iterator[Processes]:
         yield Processes(rank=rank, world=world, device=chosen)
     finally:
         dist.destroy_process_group()
+
+
+def end_process() -> None:
+    """Exit 0 at once if torchrun started this process: the work is done and the files are closed.
+
+    Python's own shutdown races with gloo's threads, which may still hold tensors: now and then one of them aborts a
+    process whose training is complete, and torchrun calls the whole run failed.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def choose_device(name: str, *, local_rank: int = 0) -> torch.device:

@@ -25,14 +25,16 @@ def known(value: T | None) -> T:
 
 
 def open_sequences(dataset: Dataset, options: TrainOptions, processes: Processes) -> tuple[Sequences, Sequences | None]:
-    """Training sequences, and test sequences if any evaluation is asked for.
+    """Training sequences, and if any evaluation is asked for those to evaluate on: validation or test tasks.
 
     The first process unpacks the data set while the others wait.
     """
 
     def opened() -> tuple[Sequences, Sequences | None]:
         common: dict[str, Any] = options.model_dump(include={"plan_only", "max_trace_tokens", "cache"})
-        training = Sequences(dataset, "train", count=options.sequences, **common)
+        training = Sequences(dataset, "train", count=options.sequences, hold_out=options.validation, **common)
+        if options.validation:
+            return training, Sequences(dataset, "train", hold_out=options.validation, held_out=True, **common)
         evaluating = options.eval_every or options.exact_every
         return training, Sequences(dataset, "test", **common) if evaluating else None
 
