@@ -17,6 +17,7 @@ from searchformer.recipes.plan import bootstrap_runs, stages_of, train_runs
 from searchformer.recipes.recipe import DataSpec, first_difference, load_recipe, make_recipe, shipped_names, to_toml
 from searchformer.recipes.run import Outcome, alone, run_recipe, train_command
 
+SMALL = "dim=16,layers=2,heads=2,ffn=24"
 MICRO = """
 title = "a whole experiment in seconds"
 
@@ -428,8 +429,8 @@ def test_an_interrupted_stage_is_gone_on_with(tmp_path, monkeypatch):
     recipe = micro(tmp_path, "bootstrap=[]")
     launched = running.launch
 
-    def killed_before_it_was_noted(command):
-        assert launched(command) == 0
+    def killed_before_it_was_noted(command, **where):
+        assert launched(command, **where) == 0
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "launch", killed_before_it_was_noted)
@@ -447,11 +448,45 @@ def test_an_interrupted_stage_is_gone_on_with(tmp_path, monkeypatch):
 
 def test_a_failing_stage_says_which_it_is_and_the_command_to_go_on(tmp_path, monkeypatch):
     recipe = micro(tmp_path, "bootstrap=[]")
-    monkeypatch.setattr(running, "launch", lambda command: 3)
+    monkeypatch.setattr(running, "launch", lambda command, **where: 3)
     with pytest.raises(SearchformerError) as error:
         start(recipe, tmp_path / "run")
-    assert str(error.value).startswith("stage 2 of 4, train/tiny-search: training ended with exit code 3")
+    assert str(error.value).startswith("stage 2 of 4, train/tiny-search: training tiny-search ended with exit code 3")
     assert "`searchformer run micro` goes on" in str(error.value)
+
+
+def test_small_models_train_side_by_side(tmp_path, monkeypatch):
+    recipe = micro(tmp_path, "bootstrap=[]", "train.seed=[0, 1, 2]")
+    display = Heard()
+    outcome = run_recipe(recipe, tmp_path / "run", display=display, workers=1, jobs=2, command="")
+    trained = [f"train/tiny-search-seed{seed}" for seed in range(3)]
+    assert set(outcome.ran[1:4]) == set(trained)
+    assert "training 3 models, 2 at a time; what they say is in train/NAME.log" in display.lines
+    assert all("step 20" in (tmp_path / f"run/{key}.log").read_text() for key in trained)
+    assert [name for name, _ in outcome.evaluations] == [f"tiny-search-seed{seed}" for seed in range(3)]
+
+
+def test_one_of_several_trainings_that_fails_is_named_and_the_others_are_kept(tmp_path, monkeypatch):
+    recipe = micro(tmp_path, "bootstrap=[]", "train.seed=[0, 1, 2]")
+    launched = running.launch
+    monkeypatch.setattr(running, "launch", lambda command, **where: 3 if "--seed=1" in command else launched(command))
+    with pytest.raises(SearchformerError, match=r"training tiny-search-seed1 ended with exit code 3, see .*seed1\.log"):
+        run_recipe(recipe, tmp_path / "run", display=Heard(), workers=1, jobs=2, command="")
+    monkeypatch.setattr(running, "launch", launched)
+    outcome = run_recipe(recipe, tmp_path / "run", display=Heard(), workers=1, jobs=2, command="")
+    assert "train/tiny-search-seed1" in outcome.ran
+
+
+@pytest.mark.parametrize(
+    ("model", "jobs", "slots"),
+    [(SMALL, None, 4), (SMALL, 2, 2), (SMALL, 9, 5), ("15M", None, 1), ("15M", 2, 2)],
+)
+def test_as_many_small_models_train_at_a_time_as_there_are_cores(tmp_path, monkeypatch, model, jobs, slots):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    runs = train_runs(micro(tmp_path, "bootstrap=[]", f"train.model='{model}'", "train.seed=[0, 1, 2, 3, 4]"))
+    found, places = running.side_by_side(runs, "cpu", jobs)
+    assert found == places.qsize() == slots
+    assert places.get() == {"OMP_NUM_THREADS": str(max(4 // slots, 1))}
 
 
 def test_a_directory_of_other_things_is_refused(tmp_path):

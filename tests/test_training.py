@@ -322,6 +322,41 @@ def test_two_processes_have_the_losses_of_one(dataset, tmp_path):
     assert two["plan_loss"] == pytest.approx(one["plan_loss"], abs=1e-4)
 
 
+def test_the_model_with_the_least_validation_loss_is_kept(dataset, tmp_path):
+    settings = {"validation": 10, "eval_every": 2, "steps": 40, "lr": 0.05, "warmup": 2, "save_every": 3}
+    train(options(dataset, **settings), tmp_path / "run")
+    looks = [record for record in read_metrics(tmp_path / "run") if record["kind"] == "eval"]
+    assert len(looks) == 20
+    assert {record["split"] for record in looks} == {"validation"}
+    best = min(looks, key=lambda record: record["loss"])
+    trained = json.loads((tmp_path / "run/model/config.json").read_text())["trained"]
+    assert (trained["step"], trained["steps_done"]) == (best["step"], 40)
+    assert trained["sequences"] == 50
+    model, _ = load_model(tmp_path / "run/model")
+    held_out = Sequences(dataset, "train", hold_out=10, held_out=True)
+    scores = evaluate(Objective(model), held_out, tasks=10, tokens_per_microbatch=10**6, processes=ALONE)
+    assert scores["loss"] == pytest.approx(best["loss"], abs=1e-6)
+
+
+def test_a_run_out_of_patience_stops_and_resumes_to_the_same_bits(dataset, tmp_path):
+    settings = {"validation": 10, "patience": 2, "eval_every": 2, "steps": 400, "lr": 0.05, "warmup": 2}
+    settings = options(dataset, save_every=3, **settings)
+    result = train(settings, tmp_path / "straight")
+    looks = [record["loss"] for record in read_metrics(tmp_path / "straight") if record["kind"] == "eval"]
+    assert result.step == 2 * len(looks) < 400
+    assert min(looks) == looks[-3]
+    assert train(settings, tmp_path / "straight").step == result.step
+
+    def die(record):
+        if record["step"] == result.step - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, tmp_path / "broken", on_step=die)
+    assert train(settings, tmp_path / "broken").step == result.step
+    assert same(weights(tmp_path / "broken"), weights(tmp_path / "straight"))
+
+
 def test_a_full_disk_leaves_the_last_good_checkpoint(dataset, tmp_path):
     """The limit on file sizes stands for the full disk: the checkpoint no longer fits after the first ones."""
     state = tmp_path / "run" / "checkpoint" / "state.safetensors"
@@ -395,6 +430,8 @@ def test_a_run_draws_its_curves(dataset, tmp_path):
         ({"device": "cuda"}, "device cuda was asked for"),
         ({"max_trace_tokens": 1}, "none has a trace of at most 1 tokens"),
         ({"sequences": 61}, "61 sequences asked for, the train split has 60"),
+        ({"sequences": 51, "validation": 10, "eval_every": 1}, "train split has 50 that fit beside the 10"),
+        ({"validation": 60, "eval_every": 1}, "60 sequences are to be held out, the train split has 60"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(dataset, tmp_path, changes, complaint):
@@ -411,6 +448,8 @@ def test_what_cannot_be_trained_is_refused_in_one_line(dataset, tmp_path, change
         ({"steps": 0}, r"--steps 0: .*greater than or equal to 1"),
         ({"precision": "fp8"}, r"--precision 'fp8'"),
         ({"schedule": "linear"}, r"--schedule 'linear'"),
+        ({"validation": 5}, r"^--validation needs --eval-every above 0$"),
+        ({"patience": 5}, r"^--patience needs --validation$"),
     ],
 )
 def test_a_wrong_option_is_named(dataset, changes, complaint):
