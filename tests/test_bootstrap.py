@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from searchformer.bootstrap.rounds import BootstrapOptions, bootstrap
+from searchformer.bootstrap.rounds import BootstrapOptions, _require_same, bootstrap
 from searchformer.bootstrap.select import RULES, rule_named, select
 from searchformer.dataset.generate import generate
 from searchformer.dataset.shards import GenerateConfig
@@ -131,3 +131,35 @@ def test_an_unknown_rule_is_named_before_anything_is_done(tmp_path, data: Datase
     with pytest.raises(SearchformerError, match="best"):
         bootstrap(BootstrapOptions(model=tmp_path, data=data.directory, rule="best"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_goes_on_from_anywhere_but_not_with_another_model(tmp_path, data: Dataset) -> None:
+    for name, weights in {"here": b"weights", "there": b"weights", "other": b"others"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(weights)
+
+    def begin(model: str) -> None:
+        _require_same(BootstrapOptions(model=tmp_path / model, data=data.directory), tmp_path)
+
+    begin("here")
+    begin("there")
+    with pytest.raises(SearchformerError, match="holds a bootstrap run with model = "):
+        begin("other")
+
+
+def test_grounded_answers_create_every_node_of_their_plan(tmp_path, data: Dataset, astar_again) -> None:
+    """A search of A* holds its plan; one from which a node of the plan was taken out is passed over."""
+    whole = write_answers(tmp_path / "whole", data, astar_again)
+    kept = select(data, whole, tmp_path / "a", rule="grounded", round_number=1)
+    assert kept == select(data, whole, tmp_path / "b", rule="paper", round_number=1)
+
+    def without_one(problem, row, sample):
+        tokens = astar_again(problem, row, sample)
+        first_move = tokens.index("plan", tokens.index("plan") + 1)
+        node = tokens[first_move + 1 : first_move + 3]
+        steps = [tokens[at : at + 5] for at in range(0, tokens.index("plan"), 5)]
+        return [token for step in steps if step[1:3] != node for token in step] + tokens[tokens.index("plan") :]
+
+    holed = write_answers(tmp_path / "holed", data, without_one)
+    assert select(data, holed, tmp_path / "c", rule="paper", round_number=1).replaced > 0
+    assert select(data, holed, tmp_path / "d", rule="grounded", round_number=1).replaced == 0

@@ -13,7 +13,7 @@ from searchformer.cli import COMMANDS
 
 PACKAGE = Path(searchformer.__file__).parent
 ROOMS = [
-    {"errors", "files", "seeding", "records"},
+    {"errors", "files", "seeding", "records", "display"},
     {"domains"},
     {"search"},
     {"tokens"},

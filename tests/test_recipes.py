@@ -15,7 +15,8 @@ from searchformer.recipes import run as running
 from searchformer.recipes.cost import CPU, GPU, count, duration, lengths_of, parameters, rate, stage_cost
 from searchformer.recipes.plan import bootstrap_runs, stages_of, train_runs
 from searchformer.recipes.recipe import DataSpec, first_difference, load_recipe, make_recipe, shipped_names, to_toml
-from searchformer.recipes.run import Outcome, alone, run_recipe, train_command
+from searchformer.recipes.run import Outcome, alone, run_recipe, train_options
+from searchformer.train.launch import train_command
 
 SMALL = "dim=16,layers=2,heads=2,ffn=24"
 MICRO = """
@@ -503,7 +504,7 @@ def test_two_runs_in_one_directory_do_not_mix(tmp_path):
 
 def test_several_processes_train_under_torchrun(tmp_path):
     recipe = micro(tmp_path, "train.processes=2", "train.plan_only=[false, true]")
-    commands = [train_command(run, data=Path("d"), out=Path("o"), device="cpu") for run in train_runs(recipe)]
+    commands = [train_command(train_options(run), processes=run.spec.processes) for run in train_runs(recipe)]
     assert all("torch.distributed.run" in command and "--nproc-per-node=2" in command for command in commands)
     assert ["--plan-only" in command for command in commands] == [False, True]
     assert "--lr=0.001" in commands[0]
@@ -517,7 +518,7 @@ def test_a_launched_command_ends_with_the_process_that_launched_it(tmp_path):
     import time
 
     script = "import os, time; open('pid', 'w').write(str(os.getpid())); os.rename('pid', 'ready'); time.sleep(60)"
-    code = f"import sys; from searchformer.recipes.run import launch; launch([sys.executable, '-c', {script!r}])"
+    code = f"import sys; from searchformer.train.launch import launch; launch([sys.executable, '-c', {script!r}])"
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     deadline = time.monotonic() + 60
     while not (tmp_path / "ready").exists() and time.monotonic() < deadline:

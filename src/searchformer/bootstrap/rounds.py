@@ -14,22 +14,20 @@ Test tasks choose nothing. Killed and started again, it goes on.
 Try: `searchformer bootstrap --model DIR --data DIR --out DIR`.
 """
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from searchformer.bootstrap.select import rule_named, select
-from searchformer.dataset.store import MANIFEST, Dataset
+from searchformer.dataset.store import MANIFEST, Dataset, file_digest
+from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import Rollouts, evaluate
 from searchformer.files import make_directory, read_json, write_json
-
-Report = Callable[[str], None]
+from searchformer.model.storage import WEIGHTS
+from searchformer.train.launch import launch, train_command
+from searchformer.train.processes import choose_device
 
 
 class BootstrapOptions(BaseModel):
@@ -79,25 +77,26 @@ class BootstrapOptions(BaseModel):
     """auto, cpu, cuda or mps."""
 
 
-def bootstrap(options: BootstrapOptions, out: Path, *, report: Report = lambda line: None) -> dict[str, Any]:
+def bootstrap(options: BootstrapOptions, out: Path, *, display: Display | None = None) -> dict[str, Any]:
     """Run all rounds, or go on with those in `out`; what bootstrap.json says."""
     rule_named(options.rule)
+    display = display or Silent()
     make_directory(out)
     _require_same(options, out)
     state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": options.rule, "rounds": []}
-    _evaluate_round(options, out, state, 0, _model_directory(options.model), report)
+    _evaluate_round(options, out, state, 0, _model_directory(options.model), display)
     model, data = _model_directory(options.model), options.data
     for number in range(1, options.rounds + 1):
         folder = out / f"round-{number}"
-        selected = _select(options, folder, model, data, number, report)
-        model, data = _fine_tune(options, folder, model, folder / "data", number, report), folder / "data"
-        _evaluate_round(options, out, state, number, model, report, selected=selected)
+        selected = _select(options, folder, model, data, number, display)
+        model, data = _fine_tune(options, folder, model, folder / "data", number, display), folder / "data"
+        _evaluate_round(options, out, state, number, model, display, selected=selected)
     if options.control:
         model = _model_directory(options.model)
         for number in range(1, options.rounds + 1):
             folder = out / f"control-{number}"
-            model = _fine_tune(options, folder, model, options.data, number, report)
-            _evaluate_round(options, out, state, number, model, report, control=True)
+            model = _fine_tune(options, folder, model, options.data, number, display)
+            _evaluate_round(options, out, state, number, model, display, control=True)
     return state
 
 
@@ -106,9 +105,14 @@ def _model_directory(path: Path) -> Path:
 
 
 def _require_same(options: BootstrapOptions, out: Path) -> None:
-    """Raise, naming the field, if `out` holds rounds of other options; more rounds of the same are welcome."""
+    """Raise, naming the field, if `out` holds rounds of other options; more rounds of the same are welcome.
+
+    The model and the data set are known by their content, wherever they are.
+    """
     path = out / "options.json"
     asked = options.model_dump(mode="json", exclude={"rounds", "processes", "device", "control"})
+    asked["model"] = file_digest(_model_directory(options.model) / WEIGHTS)
+    asked["data"] = file_digest(options.data / MANIFEST)
     if path.exists():
         found = read_json(path, what="bootstrap run")
         for field, value in asked.items():
@@ -121,7 +125,7 @@ def _require_same(options: BootstrapOptions, out: Path) -> None:
 
 
 def _select(
-    options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, report: Report
+    options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, display: Display
 ) -> dict[str, Any]:
     """Sample answers to training tasks and write the round's data set; the counts of the selection."""
     counts = folder / "selection.json"
@@ -129,24 +133,25 @@ def _select(
         return read_json(counts, what="selection")
     dataset = Dataset(data)
     tasks = min(options.tasks or dataset.rows("train"), len(_task_ids(dataset)))
-    report(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
+    display.say(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
     _roll_out(
         options,
         model,
         data,
         folder / "answers",
+        display,
         split="train",
         tasks=tasks,
         samples=options.samples,
         seed=options.seed + number,
         temperature=options.temperature,
     )
-    report(f"round {number}: selecting ({options.rule})")
+    display.say(f"round {number}: selecting ({options.rule})")
     rollouts = Rollouts.open(folder / "answers")
     selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number)
     write_json(counts, vars(selection))
     share = 1 - selection.tokens_after / selection.rows / max(selection.tokens_before / selection.tasks, 1e-9)
-    report(
+    display.say(
         f"round {number}: {selection.replaced:,} of {selection.tasks:,} traces replaced, {share:.1%} shorter on average"
     )
     return vars(selection)
@@ -156,56 +161,45 @@ def _task_ids(dataset: Dataset) -> set[str]:
     return {task for batch in dataset.batches("train", ["task_id"]) for task in batch.column("task_id").to_pylist()}
 
 
-def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, **values: Any) -> None:
+def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, **values: Any) -> None:
     from searchformer.rollout import RolloutOptions, roll_out
+    from searchformer.rollout.work import Progress
 
-    device = "cpu" if options.device == "auto" else options.device
-    summary = roll_out(RolloutOptions(model=model, data=data, out=out, device=device, **values))
+    device = choose_device(options.device).type
+    with display.bar("rollout", unit="answers") as update:
+
+        def show(progress: Progress) -> None:
+            speed = progress.tokens / max(progress.seconds, 1e-9)
+            update(progress.answers, progress.total, f"{speed:,.0f} tokens/s")
+
+        asked = RolloutOptions(model=model, data=data, out=out, device=device, **values)
+        summary = roll_out(asked, progress=show)
     if not summary["complete"]:
         raise SearchformerError(f"{out}: answers are missing; run the same command again")
 
 
-def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, report: Report) -> Path:
+def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, display: Display) -> Path:
     """Fine-tune `model` on `data`; the directory of the new model."""
     out = folder / "train"
     if (folder / "trained.json").exists():
         return out / "model"
-    report(f"{folder.name}: fine-tuning for {options.steps:,} steps")
-    arguments: dict[str, Any] = {
+    display.say(f"{folder.name}: fine-tuning for {options.steps:,} steps")
+    shared = {"steps", "weight_decay", "max_trace_tokens", "device", "batch_size", "lr", "warmup", "clip"}
+    arguments: dict[str, Any] = options.model_dump(include=shared) | {
         "data": data,
-        "init-from": model,
+        "init_from": model,
         "out": out,
-        "steps": options.steps,
         "seed": options.seed + number,
-        "weight-decay": options.weight_decay,
-        "max-trace-tokens": options.max_trace_tokens,
-        "device": options.device,
-        "bootstrap-round": number,
-        "eval-every": max(options.steps // 4, 1),
+        "bootstrap_round": number,
+        "eval_every": max(options.steps // 4, 1),
         "model": read_json(model / "config.json", what="model").get("trained", {}).get("size", "custom"),
+        "sequences": options.tasks if folder.name.startswith("control") else None,
     }
-    optional = {"batch-size": options.batch_size, "lr": options.lr, "warmup": options.warmup, "clip": options.clip}
-    arguments |= {name: value for name, value in optional.items() if value is not None}
-    if folder.name.startswith("control") and options.tasks:
-        arguments["sequences"] = options.tasks
-    _train_in_processes(arguments, options.processes)
+    code = launch(train_command(arguments, processes=options.processes))
+    if code:
+        raise SearchformerError(f"fine-tuning ended with exit code {code}; the same command goes on from here")
     write_json(folder / "trained.json", {"model": "train/model", "steps": options.steps})
     return out / "model"
-
-
-def _train_in_processes(arguments: dict[str, Any], processes: int) -> None:
-    """`searchformer train` in a process of its own, or several with torchrun."""
-    words = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-    launcher = ["-m", "searchformer"]
-    environment = dict(os.environ)
-    if processes > 1:
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), *launcher]
-        environment["OMP_NUM_THREADS"] = "1"
-    done = subprocess.run([sys.executable, *launcher, "train", *words], env=environment, check=False)
-    if done.returncode:
-        raise SearchformerError(
-            f"fine-tuning ended with exit code {done.returncode}; the same command goes on from here"
-        )
 
 
 def _evaluate_round(
@@ -214,7 +208,7 @@ def _evaluate_round(
     state: dict[str, Any],
     number: int,
     model: Path,
-    report: Report,
+    display: Display,
     *,
     selected: dict[str, Any] | None = None,
     control: bool = False,
@@ -224,12 +218,13 @@ def _evaluate_round(
     rollout = out / name / "rollout"
     if not (rollout / "metrics.json").exists():
         tasks = options.eval_tasks or Dataset(options.data).rows("test")
-        report(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
+        display.say(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
         _roll_out(
             options,
             model,
             options.data,
             rollout,
+            display,
             split="test",
             tasks=tasks,
             samples=options.eval_samples,
@@ -238,7 +233,7 @@ def _evaluate_round(
         evaluate(rollout)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]
-    report(f"{name}: A* length / model length {ratio or float('nan'):.3f}, optimal per answer {optimal:.1%}")
+    display.say(f"{name}: A* length / model length {ratio or float('nan'):.3f}, optimal per answer {optimal:.1%}")
     entry = {
         "round": number,
         "control": control,

@@ -1,7 +1,6 @@
 """`searchformer bootstrap`: fine-tune a model on its own shorter searches."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ def run(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of sampling and fine-tuning.")] = 3,
     samples: Annotated[int, typer.Option(min=1, help="Answers per training task.")] = 32,
     tasks: Annotated[int | None, typer.Option(min=1, help="Training tasks used.", show_default="all")] = None,
-    rule: Annotated[str, typer.Option(help="Selection: paper, legal or several.")] = "paper",
+    rule: Annotated[str, typer.Option(help="Selection: paper, several, grounded or legal.")] = "paper",
     temperature: Annotated[float, typer.Option(help="Of sampling answers to training tasks.")] = 1.0,
     steps: Annotated[int, typer.Option(min=1, help="Fine-tuning steps per round.")] = 10_000,
     batch_size: Annotated[
@@ -39,6 +38,7 @@ def run(
     Only training tasks choose. Every round's data and model are kept; interrupted, the same command goes on.
     """
     from searchformer.bootstrap.rounds import BootstrapOptions, bootstrap
+    from searchformer.commands.progress import Lines
 
     options = BootstrapOptions(
         model=model,
@@ -62,7 +62,7 @@ def run(
         processes=processes,
         device=device,
     )
-    state = bootstrap(options, out, report=lambda line: print(line, file=sys.stderr, flush=True))
+    state = bootstrap(options, out, display=Lines())
     if as_json:
         typer.echo(json.dumps(state))
     else:

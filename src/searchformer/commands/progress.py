@@ -1,11 +1,15 @@
 """Progress of long commands: a bar with rate and time left on a terminal, plain lines otherwise, always on stderr."""
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from searchformer.display import Update
 
 PLAIN_SECONDS = 10.0
 
@@ -60,3 +64,23 @@ class ProgressLine:
     ) -> None:
         if self.bar:
             self.bar.stop()
+
+
+class Lines:
+    """Shows a run on stderr."""
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        print(line, file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def bar(self, title: str, *, unit: str) -> Iterator[Update]:
+        """A progress bar, or lines every few seconds."""
+        with ProgressLine(title, 0, unit=unit) as line:
+
+            def update(done: int, total: int, note: str) -> None:
+                if total != line.total:
+                    line.set_total(total)
+                line.update(done, note)
+
+            yield update

@@ -1,10 +1,7 @@
 """`searchformer run`: a whole experiment from a recipe, stage by stage."""
 
-import contextlib
 import json
 import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from searchformer.recipes.recipe import Recipe
-    from searchformer.recipes.run import Update
 
 COLUMNS = {
     "solved %": ("any_feasible", 100),
@@ -70,6 +66,7 @@ def run_and_show(
     recipe: "Recipe", out: Path, *, command: str, workers: int | None, jobs: int | None, as_json: bool
 ) -> None:
     """Run the recipe, then print every run's scores and where the report is."""
+    from searchformer.commands.progress import Lines
     from searchformer.files import read_json
     from searchformer.recipes.run import run_recipe
 
@@ -83,28 +80,6 @@ def run_and_show(
         return
     print_scores(scores)
     typer.echo(f"report: {outcome.report}")
-
-
-class Lines:
-    """Shows a run on stderr."""
-
-    def say(self, line: str) -> None:
-        """Print a line."""
-        print(line, file=sys.stderr, flush=True)
-
-    @contextlib.contextmanager
-    def bar(self, title: str, *, unit: str) -> "Iterator[Update]":
-        """A progress bar, or lines every few seconds."""
-        from searchformer.commands.progress import ProgressLine
-
-        with ProgressLine(title, 0, unit=unit) as line:
-
-            def update(done: int, total: int, note: str) -> None:
-                if total != line.total:
-                    line.set_total(total)
-                line.update(done, note)
-
-            yield update
 
 
 def print_scores(scores: list[tuple[str, dict[str, Any]]]) -> None:

@@ -6,42 +6,28 @@ how long is left is the estimate of `cost.py`, corrected by how long stages took
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
-from typing import Any, Protocol
+from typing import Any
 
+from searchformer.display import Display
 from searchformer.errors import SearchformerError
 from searchformer.files import make_directory, read_json, write_json, write_text
 from searchformer.model.config import shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, first_difference, load_recipe, to_toml
+from searchformer.train.launch import launch, train_command
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
-STDERR = 2
 TRUST_SECONDS = 30.0
 """The estimates count as much as so many seconds of measured time, so that a first, short stage decides little."""
 SMALL_DIM = 128
 """Networks up to this width do not fill several cores."""
-Update = Callable[[int, int, str], None]
-"""Hears what is done, of how much, and a note."""
-
-
-class Display(Protocol):
-    """Where a run shows what it does."""
-
-    def say(self, line: str) -> None:
-        """Show a line."""
-
-    def bar(self, title: str, *, unit: str) -> AbstractContextManager[Update]:
-        """Show progress while a block runs."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +117,7 @@ class _Run:
     """A run while it goes on."""
 
     def __init__(
-        self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int, jobs: int | None
+        self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int, jobs: int | None = None
     ) -> None:
         self.recipe, self.out, self.stages, self.display, self.workers = recipe, out, stages, display, workers
         self.jobs = jobs
@@ -250,8 +236,9 @@ class _Run:
     def _train(
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
     ) -> None:
-        command = train_command(run, data=self.out / "data" / run.data, out=directory, device=self.recipe.device)
-        done = launch(command, log=log, place=place or {})
+        where = {"data": self.out / "data" / run.data, "out": directory, "device": self.recipe.device}
+        command = train_command(where | train_options(run), processes=run.spec.processes)
+        done = launch(command, log=log, place=place)
         if done:
             raise SearchformerError(f"training {run.slug} ended with exit code {done}, see {log or 'above'}")
 
@@ -289,7 +276,7 @@ class _Run:
             device=self.device,
             **fields,
         )
-        bootstrap(options, directory, report=self.display.say)
+        bootstrap(options, directory, display=self.display)
 
     def _report(self, spec: ReportSpec, directory: Path) -> None:
         from searchformer.report.write import write_report
@@ -299,39 +286,13 @@ class _Run:
             write_report(runs, out=directory, on_figure=lambda done, total: update(done, total, ""))
 
 
-# --- training in processes of its own
+# --- training
 
 
-def train_command(run: TrainRun, *, data: Path, out: Path, device: str) -> list[str]:
-    """The command that trains: `searchformer train`, under torchrun if several processes are asked for."""
-    spec = run.spec.model_dump(
-        exclude={"name", "data", "model", "plan_only", "sequences", "seed", "processes", "compile"}, exclude_none=True
-    )
-    values = {"data": data, "out": out, "model": run.model, "sequences": run.sequences, "seed": run.seed, **spec}
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None]
-    words += [f"--device={device}", *["--plan-only"] * run.plan_only, *["--compile"] * run.spec.compile]
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={run.spec.processes}"]
-    return [sys.executable, *(launcher if run.spec.processes > 1 else []), "-m", "searchformer", "train", *words]
-
-
-TIED = "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execv(sys.argv[1], sys.argv[1:])"
-"""Asks Linux to end the process when its parent dies (1 is PR_SET_PDEATHSIG), then becomes the command."""
-
-
-def launch(command: list[str], *, log: Path | None = None, place: dict[str, str] | None = None) -> int:
-    """Run a command and show what it says on stderr, or append it to `log`; its exit code.
-
-    `place` are environment variables. However this process ends, the command ends too.
-    """
-    environment = {**os.environ, **(place or {})}
-    if "torch.distributed.run" in command:
-        environment["OMP_NUM_THREADS"] = "1"  # processes that each use all cores are slower than one
-    if sys.platform == "linux":  # a killed run's training would go on beside that of the next
-        command = [sys.executable, "-c", TIED, *command]
-    with contextlib.ExitStack() as stack:
-        words = stack.enter_context(open(log, "a")) if log else STDERR
-        errors = words if log else None
-        return subprocess.run(command, env=environment, stdout=words, stderr=errors, check=False).returncode
+def train_options(run: TrainRun) -> dict[str, Any]:
+    """What `searchformer train` is told, besides where things are."""
+    shared = run.spec.model_dump(exclude={"name", "data", "model", "plan_only", "sequences", "seed", "processes"})
+    return {"model": run.model, "plan_only": run.plan_only, "sequences": run.sequences, "seed": run.seed, **shared}
 
 
 def side_by_side(runs: list[TrainRun], device: str, jobs: int | None) -> tuple[int, "Queue[dict[str, str]]"]:

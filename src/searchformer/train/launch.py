@@ -1,0 +1,42 @@
+"""Starts `searchformer train` in processes of its own: one, or several under torchrun."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+STDERR = 2
+TIED = "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execv(sys.argv[1], sys.argv[1:])"
+"""Asks Linux to end the process when its parent dies (1 is PR_SET_PDEATHSIG), then becomes the command."""
+
+
+def train_command(options: Mapping[str, Any], *, processes: int = 1) -> list[str]:
+    """The command for these options of `searchformer train`, by their Python names; None and False are left out."""
+    words = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            words.append(f"{flag}={value}")
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [sys.executable, *(launcher if processes > 1 else []), "-m", "searchformer", "train", *words]
+
+
+def launch(command: list[str], *, log: Path | None = None, place: Mapping[str, str] | None = None) -> int:
+    """Run a command and show what it says on stderr, or append it to `log`; its exit code.
+
+    `place` are environment variables. However this process ends, the command ends too.
+    """
+    environment = {**os.environ, **(place or {})}
+    if "torch.distributed.run" in command:
+        environment["OMP_NUM_THREADS"] = "1"  # processes that each use all cores are slower than one
+    if sys.platform == "linux":  # a killed run's training would go on beside that of the next
+        command = [sys.executable, "-c", TIED, *command]
+    with contextlib.ExitStack() as stack:
+        words = stack.enter_context(open(log, "a", encoding="utf-8")) if log else STDERR
+        errors = words if log else None
+        return subprocess.run(command, env=environment, stdout=words, stderr=errors, check=False).returncode
