@@ -21,6 +21,7 @@ from searchformer.dataset.shards import GenerateConfig
 from searchformer.dataset.store import PARTS, SPLITS, Dataset, schema
 from searchformer.domains import domain_names
 from searchformer.errors import SearchformerError
+from searchformer.files import alone
 from searchformer.search import Options, Searcher
 from searchformer.search.validate import Validator, codes_of
 from searchformer.tokens.grammar import parse_response, write_response
@@ -433,3 +434,10 @@ def test_ids_are_stored_in_two_bytes_as_long_as_they_fit():
     for tokens, kind in ((65_534, "uint16"), (65_535, "uint32")):
         columns = schema(Vocabulary(("bos", "eos", *map(str, range(tokens)))))
         assert {str(columns.field(part).type.value_type) for part in PARTS} == {kind}
+
+
+def test_two_generators_in_one_directory_do_not_mix(tmp_path):
+    config = GenerateConfig(domain="maze", settings={"width": 4, "height": 4}, tasks=5)
+    with alone(tmp_path, doing="generating"), pytest.raises(SearchformerError, match="another process is generating"):
+        generate(config, tmp_path)
+    assert generate(config, tmp_path).counts["train"] > 0

@@ -11,11 +11,12 @@ from synthetic import letter_tasks, write_dataset
 
 from searchformer import cli
 from searchformer.errors import SearchformerError
+from searchformer.files import alone
 from searchformer.recipes import run as running
 from searchformer.recipes.cost import CPU, GPU, count, duration, lengths_of, parameters, rate, stage_cost
 from searchformer.recipes.plan import bootstrap_runs, stages_of, train_runs
 from searchformer.recipes.recipe import DataSpec, first_difference, load_recipe, make_recipe, shipped_names, to_toml
-from searchformer.recipes.run import Outcome, alone, run_recipe, train_options
+from searchformer.recipes.run import Outcome, run_recipe, train_options
 from searchformer.train.launch import train_command
 
 SMALL = "dim=16,layers=2,heads=2,ffn=24"
@@ -498,7 +499,10 @@ def test_a_directory_of_other_things_is_refused(tmp_path):
 
 def test_two_runs_in_one_directory_do_not_mix(tmp_path):
     (tmp_path / "run").mkdir()
-    with alone(tmp_path / "run"), pytest.raises(SearchformerError, match="another process is running the recipe"):
+    with (
+        alone(tmp_path / "run", doing="running the recipe"),
+        pytest.raises(SearchformerError, match="another process is running the recipe"),
+    ):
         start(micro(tmp_path), tmp_path / "run")
 
 

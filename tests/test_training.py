@@ -22,6 +22,7 @@ from searchformer import cli
 from searchformer.dataset.batches import Sequences
 from searchformer.dataset.store import Dataset
 from searchformer.errors import SearchformerError
+from searchformer.files import alone
 from searchformer.model import Transformer, load_model, make_config
 from searchformer.rollout import Prompt, Sampling, sample_naively
 from searchformer.tokens.vocabulary import Vocabulary
@@ -468,6 +469,14 @@ def test_a_directory_with_another_run_is_refused(dataset, tmp_path):
     train(options(dataset), tmp_path / "run")
     with pytest.raises(SearchformerError, match=r"other options \(steps 12 -> 14\); use another --out"):
         train(options(dataset, steps=14), tmp_path / "run")
+
+
+def test_two_runs_in_one_directory_do_not_mix(dataset, tmp_path):
+    with (
+        alone(tmp_path / "run", doing="training"),
+        pytest.raises(SearchformerError, match="another process is training"),
+    ):
+        train(options(dataset), tmp_path / "run")
 
 
 def test_an_empty_test_split_is_refused_unless_nothing_is_evaluated(tmp_path):

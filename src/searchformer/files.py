@@ -9,6 +9,9 @@ from typing import Any
 
 from searchformer.errors import SearchformerError
 
+LOCK = ".lock"
+"""Stays behind; it is held, or not, by a process that works in its directory."""
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -53,3 +56,23 @@ def make_directory(path: Path) -> Path:
     except OSError as error:
         raise SearchformerError(f"cannot create the directory {path}: {error.strerror or error}") from error
     return path
+
+
+@contextlib.contextmanager
+def alone(directory: Path, *, doing: str) -> Iterator[None]:
+    """Hold the directory's lock while the block runs; raises if another process is `doing` the same there.
+
+    The lock goes with the process, however it ends. Systems without POSIX locks do without.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    make_directory(directory)
+    with open(directory / LOCK, "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SearchformerError(f"another process is {doing} in {directory}; wait for it") from None
+        yield

@@ -24,7 +24,7 @@ from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import Rollouts, evaluate
-from searchformer.files import make_directory, read_json, write_json
+from searchformer.files import alone, read_json, write_json
 from searchformer.model.storage import WEIGHTS
 from searchformer.train.launch import launch, train_command
 from searchformer.train.processes import choose_device
@@ -80,8 +80,11 @@ class BootstrapOptions(BaseModel):
 def bootstrap(options: BootstrapOptions, out: Path, *, display: Display | None = None) -> dict[str, Any]:
     """Run all rounds, or go on with those in `out`; what bootstrap.json says."""
     rule_named(options.rule)
-    display = display or Silent()
-    make_directory(out)
+    with alone(out, doing="bootstrapping"):
+        return _bootstrap(options, out, display or Silent())
+
+
+def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[str, Any]:
     _require_same(options, out)
     state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": options.rule, "rounds": []}
     _evaluate_round(options, out, state, 0, _model_directory(options.model), display)

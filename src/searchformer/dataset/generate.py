@@ -26,7 +26,7 @@ from searchformer import __version__
 from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateConfig, ShardIndex, ShardMaker, copy_rows, too_narrow
 from searchformer.dataset.store import MANIFEST, PARTS, SPLITS, Dataset, Manifest, Shard, file_digest, finish
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, read_json, write_json
+from searchformer.files import LOCK, alone, make_directory, read_json, write_json
 
 WORK = ".work"
 
@@ -53,7 +53,8 @@ def generate(
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:
-        return _generate(config, out, maker, workers=workers, append=append, report=report)
+        with alone(out, doing="generating"):
+            return _generate(config, out, maker, workers=workers, append=append, report=report)
     except OSError as error:
         raise SearchformerError(f"cannot make the data set in {out}: {error.strerror or error}") from error
 
@@ -111,7 +112,7 @@ def _existing(config: GenerateConfig, out: Path, *, append: bool) -> Manifest | 
     if not (out / MANIFEST).exists():
         if append:
             raise SearchformerError(f"{out} holds no complete data set to append to; leave out --append")
-        if any(path.name != WORK for path in out.iterdir()):
+        if any(path.name not in (WORK, LOCK) for path in out.iterdir()):
             raise SearchformerError(f"{out} is not empty and holds no data set; choose another directory")
         return config
     manifest = Dataset(out).manifest

@@ -4,7 +4,6 @@
 how long is left is the estimate of `cost.py`, corrected by how long stages took here so far.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 from searchformer.display import Display
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, read_json, write_json, write_text
+from searchformer.files import alone, make_directory, read_json, write_json, write_text
 from searchformer.model.config import shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
@@ -57,7 +56,7 @@ def run_recipe(
     """
     stages = stages_of(recipe)
     settle(recipe, out)
-    with alone(out):
+    with alone(out, doing="running the recipe"):
         run = _Run(recipe, out, stages, display, workers or os.cpu_count() or 1, jobs)
         for number, stage in enumerate(stages, start=1):
             try:
@@ -81,19 +80,6 @@ def settle(recipe: Recipe, out: Path) -> None:
     elif any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise SearchformerError(f"{out} is not empty and holds no {RECIPE}; choose another --out")
     write_text(path, to_toml(recipe))
-
-
-@contextlib.contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Hold the run directory's lock; raises if another process does."""
-    import fcntl
-
-    with open(out / ".lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SearchformerError(f"another process is running the recipe in {out}; wait for it") from None
-        yield
 
 
 def evaluations(stages: list[Stage], out: Path) -> Iterator[tuple[str, Path]]:

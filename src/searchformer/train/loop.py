@@ -4,6 +4,7 @@
 Try: `searchformer train --data DIR --model 1M --steps 1000 --out runs/first`.
 """
 
+import contextlib
 import copy
 import math
 import time
@@ -19,7 +20,7 @@ from searchformer import __version__
 from searchformer.dataset.batches import Batch, Batches, Sequences
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, write_json
+from searchformer.files import alone, make_directory, write_json
 from searchformer.model import Transformer, save_model
 from searchformer.train.checkpoint import State, generator_state, load_state, save_state
 from searchformer.train.evaluation import evaluate
@@ -70,8 +71,11 @@ def train(
     `listeners` hear what metrics.jsonl gets, `on_step` hears of every step; `exact_match` makes the scorer of greedy
     answers. Under torchrun every process calls this; the first one writes.
     """
-    with joined(options.device) as processes:
-        run = _Run(options, Path(out), processes, listeners, bootstrap_round)
+    out = Path(out)
+    with joined(options.device) as processes, contextlib.ExitStack() as stack:
+        if processes.is_first:
+            stack.enter_context(alone(out, doing="training"))
+        run = _Run(options, out, processes, listeners, bootstrap_round)
         return run.to_the_end(on_step=on_step, exact_match=exact_match)
 
 
