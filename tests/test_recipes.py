@@ -5,11 +5,13 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from synthetic import letter_tasks, write_dataset
 
 from searchformer import cli
+from searchformer.dataset.store import Dataset
 from searchformer.errors import SearchformerError
 from searchformer.files import alone
 from searchformer.recipes import run as running
@@ -540,3 +542,14 @@ def _state(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return "Z"
+
+
+def test_fresh_rounds_take_other_tasks_and_begin_with_the_original_traces(tmp_path):
+    recipe = micro(tmp_path, "bootstrap.fresh=true", "bootstrap.rounds=3", "bootstrap.tasks=20", "bootstrap.samples=1")
+    start(recipe, tmp_path / "run")
+    rounds = [tmp_path / f"run/bootstrap/tiny-search/round-{number}" for number in (1, 2, 3)]
+    asked = [pq.read_table(folder / "answers/tasks.parquet")["task_id"].to_pylist() for folder in rounds]
+    everything = sorted(row["task_id"] for row in Dataset(tmp_path / "run/data/maze").records("train"))
+    slices = len(everything) // 20
+    assert asked == [everything[20 * (number % slices) :][:20] for number in range(3)]
+    assert all(len(list(Dataset(folder / "data").records("train"))) == 20 for folder in rounds)

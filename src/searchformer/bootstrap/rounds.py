@@ -45,6 +45,8 @@ class BootstrapOptions(BaseModel):
     """Answers per training task and round."""
     tasks: int | None = Field(None, ge=1)
     """Training tasks used, the first by task id; all when None."""
+    fresh: bool = False
+    """Take other training tasks in every round, the next `tasks` by task id, then the first again; not the same."""
     rule: str = "paper"
     """Selection rule: see bootstrap/select.py."""
     temperature: float = Field(1.0, gt=0)
@@ -92,7 +94,8 @@ def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[s
     for number in range(1, options.rounds + 1):
         folder = out / f"round-{number}"
         selected = _select(options, folder, model, data, number, display)
-        model, data = _fine_tune(options, folder, model, folder / "data", number, display), folder / "data"
+        model = _fine_tune(options, folder, model, folder / "data", number, display)
+        data = options.data if options.fresh else folder / "data"
         _evaluate_round(options, out, state, number, model, display, selected=selected)
     if options.control:
         model = _model_directory(options.model)
@@ -135,7 +138,9 @@ def _select(
     if (folder / "data" / MANIFEST).exists() and counts.exists():
         return read_json(counts, what="selection")
     dataset = Dataset(data)
-    tasks = min(options.tasks or dataset.rows("train"), len(_task_ids(dataset)))
+    there = len(_task_ids(dataset))
+    tasks = min(options.tasks or there, there)
+    skip = (number - 1) % (there // tasks) * tasks if options.fresh else 0
     display.say(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
     _roll_out(
         options,
@@ -145,6 +150,7 @@ def _select(
         display,
         split="train",
         tasks=tasks,
+        skip=skip,
         samples=options.samples,
         seed=options.seed + number,
         temperature=options.temperature,
@@ -196,7 +202,7 @@ def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path,
         "bootstrap_round": number,
         "eval_every": max(options.steps // 4, 1),
         "model": read_json(model / "config.json", what="model").get("trained", {}).get("size", "custom"),
-        "sequences": options.tasks if folder.name.startswith("control") else None,
+        "sequences": options.tasks if folder.name.startswith("control") and not options.fresh else None,
     }
     code = launch(train_command(arguments, processes=options.processes))
     if code:

@@ -157,6 +157,8 @@ class BootstrapSpec(_Section):
     """Answers per training task and round."""
     tasks: int | None = Field(default=None, ge=1)
     """Training tasks used, the first by task id; as many as the model was trained on when left out."""
+    fresh: bool = False
+    """Take other training tasks in every round: the next `tasks`, then the first again."""
     temperature: float = Field(default=1.0, gt=0)
     """Of sampling answers to training tasks."""
     steps: int = Field(default=10_000, ge=1)

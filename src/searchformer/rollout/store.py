@@ -37,7 +37,7 @@ def prepare(directory: Path, config: dict[str, Any], dataset: Dataset) -> None:
         write_json(directory / CONFIG, config)
     dataset.vocabulary.save(directory)
     if not (directory / TASKS).exists():
-        table = select_tasks(dataset, config["split"], config["tasks"])
+        table = select_tasks(dataset, config["split"], config["tasks"], skip=config["skip"])
         with replacing(directory / TASKS) as temporary:
             pq.write_table(table, temporary, compression="zstd")
 
@@ -46,7 +46,7 @@ def _require_same(directory: Path, found: dict[str, Any], asked: dict[str, Any])
     """Raise, naming the first difference, unless both ask for the same answers; where files lie does not matter."""
 
     def comparable(config: dict[str, Any]) -> dict[str, Any]:
-        same = {key: value for key, value in config.items() if key != "package"}
+        same = {"skip": 0} | {key: value for key, value in config.items() if key != "package"}
         return same | {key: config.get(key, {}).get("digest") for key in ("model", "data")}
 
     found, asked = comparable(found), comparable(asked)
@@ -58,18 +58,24 @@ def _require_same(directory: Path, found: dict[str, Any], asked: dict[str, Any])
             )
 
 
-def select_tasks(dataset: Dataset, split: str, count: int) -> pa.Table:
-    """The first `count` tasks of a split by task id: task_id, prompt, trace_length, plan."""
-    ids = [task for batch in dataset.batches(split, ["task_id"]) for task in batch.column("task_id").to_pylist()]
-    if count > len(ids):
-        raise SearchformerError(f"{dataset.directory} has {len(ids)} {split} tasks; asked for are {count}")
-    chosen = pa.array(sorted(ids)[:count])
+def select_tasks(dataset: Dataset, split: str, count: int, *, skip: int = 0) -> pa.Table:
+    """`count` tasks of a split by task id, behind the first `skip`: task_id, prompt, trace_length, plan.
+
+    A task with several traces is there once.
+    """
+    ids = {task for batch in dataset.batches(split, ["task_id"]) for task in batch.column("task_id").to_pylist()}
+    if skip + count > len(ids):
+        behind = f" behind the first {skip}" if skip else ""
+        raise SearchformerError(f"{dataset.directory} has {len(ids)} {split} tasks; asked for are {count}{behind}")
+    chosen = pa.array(sorted(ids)[skip : skip + count])
     columns = ["task_id", "prompt", "trace_length", "plan"]
     parts = []
     for batch in dataset.batches(split, columns):
         table = pa.Table.from_batches([batch])
         parts.append(table.filter(pc.is_in(table["task_id"], chosen)))
-    return pa.concat_tables(parts).select(columns).sort_by("task_id")
+    table = pa.concat_tables(parts).select(columns).sort_by("task_id")
+    names = table["task_id"].to_pylist()
+    return table.take([row for row, name in enumerate(names) if row == 0 or name != names[row - 1]])
 
 
 def read_prompts(directory: Path) -> list[Prompt]:

@@ -52,6 +52,8 @@ class RolloutOptions(BaseModel):
     """`test` or `train`."""
     tasks: int | None = Field(default=None, ge=1)
     """The first so many tasks by task id; None for all."""
+    skip: int = Field(default=0, ge=0)
+    """Leave out the first so many before."""
     samples: int = Field(default=64, ge=1)
     """Answers per task."""
     seed: int = 0
@@ -161,7 +163,8 @@ def describe(options: RolloutOptions) -> dict[str, Any]:
         "settings": manifest.settings,
         "deterministic": bool(manifest.config.get("deterministic", False)),
         "split": options.split,
-        "tasks": available if options.tasks is None else options.tasks,
+        "tasks": available - options.skip if options.tasks is None else options.tasks,
+        "skip": options.skip,
         "samples": options.samples,
         "seed": options.seed,
         "temperature": options.temperature,
