@@ -431,10 +431,11 @@ def generic_batch(searcher: Searcher) -> Callable:
     """The kernels of any domain, in the same loop as those by hand."""
     names = ("search", "put_trace", "put_plan")
     assert searcher.work is not None
-    kernels = specialise(kernel, names, searcher.domain.rules, STATE_SIZE=len(searcher.work.state))  # as Sampler does
+    size = searcher.work.states.shape[1]
+    kernels = specialise(kernel, names, searcher.domain.rules, STATE_SIZE=size)  # as Sampler does
     search, put_trace, put_plan = (getattr(kernels, name) for name in names)
 
-    @numba.njit(error_model="numpy")
+    @numba.njit(error_model="numpy", _nrt=False)  # as compiled.py compiles `sample_and_search`, whose place this takes
     def batch(problems, stream, ids, words, cost_base, out, work):
         at = 0
         for index in range(len(problems)):

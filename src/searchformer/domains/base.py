@@ -4,7 +4,7 @@ A domain is a class with settings (sizes, number of walls), a handful of plain f
 and its tokens. The functions are compiled with numba, or run as they are where they cannot be. The arrays:
 
 - `problem`: int32, one task, in a layout that the domain chooses.
-- `state`: int32 of shape [state_size], one state of that task.
+- `state`: int32 of shape [state_size], one state of that task. Only `start` writes to it.
 - `tokens`: int32 buffer. Write `n >= 0` for the token "n", and `-1 - k` for the word `words[k]`.
 
 Third parties register a class under the entry point `searchformer.domains`; see README.md in this folder.

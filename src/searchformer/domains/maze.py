@@ -25,20 +25,21 @@ def start(problem, state):
 
 def successors(problem, state, children):
     width, height = problem[WIDTH], problem[HEIGHT]
-    x, y = state[0] >> SHIFT, state[0] & LOW
+    cell = state[0]
+    x, y = cell >> SHIFT, cell & LOW
     index = GRID + y * width + x
     count = 0
     if y + 1 < height and problem[index + width] == 0:
-        children[count, 0] = state[0] + 1
+        children[count, 0] = cell + 1
         count += 1
     if y > 0 and problem[index - width] == 0:
-        children[count, 0] = state[0] - 1
+        children[count, 0] = cell - 1
         count += 1
     if x > 0 and problem[index - 1] == 0:
-        children[count, 0] = state[0] - (1 << SHIFT)
+        children[count, 0] = cell - (1 << SHIFT)
         count += 1
     if x + 1 < width and problem[index + 1] == 0:
-        children[count, 0] = state[0] + (1 << SHIFT)
+        children[count, 0] = cell + (1 << SHIFT)
         count += 1
     return count
 

@@ -33,25 +33,25 @@ def start(problem, state):
         state[index] = problem[WORKER + index]
 
 
-def _box_at(problem, state, cell):
+def _box_at(state, cell):
     """Index into `state` of the box on `cell`, or 0."""
-    for index in range(1, problem[BOXES] + 1):
+    for index in range(1, len(state)):
         if state[index] == cell:
             return index
     return 0
 
 
 def successors(problem, state, children):
-    boxes = problem[BOXES]
+    boxes = len(state) - 1
     count = 0
     for step in (DOWN, UP, LEFT, RIGHT):
         target = state[0] + step
         if flag(problem, target) & WALL:
             continue
-        pushed = _box_at(problem, state, target)
+        pushed = _box_at(state, target)
         if pushed > 0:
             beyond = target + step
-            if flag(problem, beyond) & WALL or _box_at(problem, state, beyond) > 0:
+            if flag(problem, beyond) & WALL or _box_at(state, beyond) > 0:
                 continue
         children[count, 0] = target
         for index in range(1, boxes + 1):
@@ -70,7 +70,7 @@ def successors(problem, state, children):
 
 
 def heuristic(problem, state):
-    boxes = problem[BOXES]
+    boxes = len(state) - 1
     total = 0
     for index in range(1, boxes + 1):
         box = state[index]
@@ -83,14 +83,14 @@ def heuristic(problem, state):
         for other in range(FIRST_BOX + boxes, FIRST_BOX + 2 * boxes):
             dock = problem[other]
             distance = abs((box >> SHIFT) - (dock >> SHIFT)) + abs((box & LOW) - (dock & LOW))
-            if distance < nearest and _box_at(problem, state, dock) == 0:
+            if distance < nearest and _box_at(state, dock) == 0:
                 nearest = distance
         total += nearest
     return total
 
 
 def is_goal(problem, state):
-    for index in range(1, problem[BOXES] + 1):
+    for index in range(1, len(state)):
         if not flag(problem, state[index]) & DOCK:
             return False
     return True
@@ -141,7 +141,7 @@ def write_prompt_full(problem, tokens):
 
 def write_state(problem, state, tokens):
     count = _write_cell(WORD_WORKER, state[0], tokens, 0)
-    for index in range(1, problem[BOXES] + 1):
+    for index in range(1, len(state)):
         if not flag(problem, state[index]) & DOCK:
             count = _write_cell(WORD_BOX, state[index], tokens, count)
     return count
@@ -149,7 +149,7 @@ def write_state(problem, state, tokens):
 
 def write_state_full(problem, state, tokens):
     count = _write_cell(WORD_WORKER, state[0], tokens, 0)
-    for index in range(1, problem[BOXES] + 1):
+    for index in range(1, len(state)):
         count = _write_cell(WORD_BOX, state[index], tokens, count)
     return count
 

@@ -134,20 +134,26 @@ class _Compiler:
         self.constants = constants
         self.done: dict[int, Any] = {}
 
-    def compile(self, function: Any) -> Any:
-        """`function` compiled; in the kernel's text the rules are bound by name."""
+    def compile(self, function: Any, *, rule: bool = False) -> Any:
+        """`function` compiled; in the kernel's text the rules are bound by name.
+
+        Only rules, and what they call, may make arrays. The text does without numba's runtime, and so without counting
+        references to arrays: two atomic operations for each array that is viewed or handed on.
+        """
         import numba
 
         function = _plain(function)
         if id(function) not in self.done:
             in_text = function.__module__ == self.text
             names, constants = (self.names, self.constants) if in_text else ({}, {})
-            called = {name: self.compile(value) for name, value in _called_functions(function, names)}
+            called = {
+                name: self.compile(value, rule=rule or name in names)
+                for name, value in _called_functions(function, names)
+            }
             copied = copy_function(function, {**called, **constants}, label=self.label)
             entry = in_text and function.__name__ in self.entries
-            self.done[id(function)] = numba.njit(
-                copied, cache=entry, forceinline=not entry, error_model="numpy", nogil=True
-            )
+            how: dict[str, Any] = {"error_model": "numpy", "nogil": True, "_nrt": rule}
+            self.done[id(function)] = numba.njit(copied, cache=entry, forceinline=not entry, **how)
         return self.done[id(function)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from searchformer.search.ordering import clear_buckets, pop, push
+from searchformer.search.ordering import clear_buckets, pop, push, unsigned
 from searchformer.seeding import MASK, reseed, shuffle
 
 # DOMAIN RULES (see domains/base.py)
@@ -70,8 +70,6 @@ class Work(NamedTuple):
     """int32 [max_children, S]."""
     order: np.ndarray
     """int64 [max_children]."""
-    state: np.ndarray
-    """int32 [S]: a state in hand. Copied to rather than viewed: a view costs compiled code two atomic operations."""
     counters: np.ndarray
     """int64: see the names above."""
     tokens: np.ndarray
@@ -101,15 +99,15 @@ class Output(NamedTuple):
     """int64 [len(REASONS)]."""
 
 
-def size_of(state):
+def size_of(states):
     """Length of a state."""
-    return STATE_SIZE if STATE_SIZE > 0 else len(state)
+    return STATE_SIZE if STATE_SIZE > 0 else states.shape[1]
 
 
 def find(state, states, table, epoch):
-    """The node of `state`, or -1 - slot of the table where it belongs."""
+    """The slot of the table that holds the node of `state`, or the empty one where it belongs."""
     key = 0
-    size = size_of(state)
+    size = size_of(states)
     for index in range(size):
         key = ((key ^ int(state[index])) * 0x9E3779B1) & MASK
         key ^= key >> 15
@@ -118,7 +116,7 @@ def find(state, states, table, epoch):
     while True:
         entry = int(table[slot])
         if entry >> 32 != epoch:
-            return -1 - slot
+            return slot
         node = entry & MASK
         same = True
         for index in range(size):
@@ -126,8 +124,14 @@ def find(state, states, table, epoch):
                 same = False
                 break
         if same:
-            return node
+            return slot
         slot = (slot + 1) & mask
+
+
+def node_at(slot, table, epoch):
+    """The node in a slot of the table, or -1."""
+    entry = int(table[slot])
+    return entry & MASK if entry >> 32 == epoch else -1
 
 
 def search(problem, stream, deterministic, cost_weight, estimate_weight, max_expansions, record, work):
@@ -139,37 +143,31 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
     states, cost, estimate, parent, closed = work.states, work.cost, work.estimate, work.parent, work.closed
     rank, table, event, event_cost = work.rank, work.table, work.event, work.event_cost
     pool, first, count, room = work.pool, work.first, work.filled, work.room
-    children, order, state, counters = work.children, work.order, work.state, work.counters
-    size = size_of(state)
+    children, order, counters = work.children, work.order, work.counters
+    size = size_of(states)
+    assert states.shape[1] == size  # with that, the compiler knows len(state) in the rules if it knows STATE_SIZE
+    assert children.shape[1] == size
 
     clear_buckets(room, count, counters[USED_BUCKETS])
     counters[EPOCH] += 1
-    counters[NODES:] = 0
     counters[GOAL] = -1
     epoch = counters[EPOCH]
     capacity, event_capacity, bucket_capacity = len(cost), len(event), len(count)
-    nodes = events = created = expanded = pool_used = 0
+    nodes = events = created = expanded = pool_used = child_cost = 0
     least = highest = 0
     outcome = UNSOLVABLE
     node = -1  # the start has no parent
-    start(problem, state)
-    for index in range(size):
-        children[0, index] = state[index]
+    start(problem, children[0])
     order[0] = 0
     candidates = 1
 
     while True:
-        child_cost = 0 if node < 0 else cost[node] + 1
         for turn in range(candidates):
-            place = order[turn]
-            for index in range(size):
-                state[index] = children[place, index]
+            state = children[unsigned(order[turn])]
             slot = state_index(problem, state)
             if slot < 0:
-                found = find(state, states, table, epoch)
-            else:
-                found = int(table[slot])
-                found = found & MASK if found >> 32 == epoch else -1 - slot
+                slot = find(state, states, table, epoch)
+            found = node_at(slot, table, epoch)
             if found >= 0:
                 # h is the same, so comparing f compares g; with no weight on g, f cannot fall
                 if cost_weight == 0 or cost[found] <= child_cost:
@@ -181,8 +179,8 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
                 if nodes == capacity:
                     outcome = NODES_FULL
                     break
-                table[-1 - found] = epoch << 32 | nodes
-                found = nodes
+                table[slot] = epoch << 32 | nodes
+                found = unsigned(nodes)
                 nodes += 1
                 for index in range(size):
                     states[found, index] = state[index]
@@ -196,6 +194,7 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
             if f >= bucket_capacity:
                 outcome = BUCKETS_FULL
                 break
+            f = unsigned(f)
             pool_used = push(found, f, deterministic, rank, pool, pool_used, first, count, room)
             if pool_used < 0:
                 outcome = NODES_FULL
@@ -215,16 +214,14 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
         if outcome != UNSOLVABLE:
             break
 
-        node = -1
         while least < highest:
             if count[least] == 0:
                 least += 1
                 continue
             node = pop(least, deterministic, stream, rank, pool, first, count)
             if closed[node] == 0 and cost_weight * cost[node] + estimate_weight * estimate[node] == least:
-                break
-            node = -1  # a stale entry
-        if node < 0:
+                break  # else it is stale
+        else:
             break
         closed[node] = 1
         expanded += 1
@@ -235,8 +232,7 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
             event[events] = node << 1 | 1
             event_cost[events] = cost[node]
             events += 1
-        for index in range(size):
-            state[index] = states[node, index]
+        state = states[node]
         if is_goal(problem, state):
             outcome = SOLVED
             counters[GOAL] = node
@@ -249,6 +245,7 @@ def search(problem, stream, deterministic, cost_weight, estimate_weight, max_exp
             order[turn] = turn
         if not deterministic:
             shuffle(stream, order, candidates)
+        child_cost = cost[node] + 1
 
     counters[NODES] = nodes
     counters[EVENTS] = events
@@ -271,47 +268,45 @@ def plan_nodes(work):
 def put(tokens, count, ids, words, out, at):
     """Write `count` token codes as ids; the new end of `out`."""
     for index in range(count):
-        out[at + index] = ids[words + tokens[index]]
+        out[at + index] = ids[unsigned(words + tokens[index])]
     return at + count
 
 
 def put_trace(problem, work, ids, words, cost_base, out, at):
     """Write the recorded events as ids. Returns the new end, or -1 if `out` is full, -2 if a cost has no token."""
-    states, state, tokens = work.states, work.state, work.tokens
+    states, tokens = work.states, work.tokens
+    event, event_cost, estimate = work.event, work.event_cost, work.estimate
     costs = len(ids) - cost_base
     limit = len(out)
+    assert states.shape[1] == size_of(states)  # as in `search`
     for index in range(work.counters[EVENTS]):
-        node = work.event[index] >> 1
-        for entry in range(size_of(state)):
-            state[entry] = states[node, entry]
-        count = write_state(problem, state, tokens)
+        node = unsigned(event[index]) >> 1
+        count = write_state(problem, states[node], tokens)
         if at + count + 3 > limit:
             return -1
-        if work.event_cost[index] >= costs or work.estimate[node] >= costs:
+        if event_cost[index] >= costs or estimate[node] >= costs:
             return -2
-        out[at] = ids[CLOSE_WORD if work.event[index] & 1 else CREATE_WORD]
+        out[at] = ids[CLOSE_WORD if event[index] & 1 else CREATE_WORD]
         at = put(tokens, count, ids, words, out, at + 1)
-        out[at] = ids[cost_base + work.event_cost[index]]
-        out[at + 1] = ids[cost_base + work.estimate[node]]
+        out[at] = ids[unsigned(cost_base + event_cost[index])]
+        out[at + 1] = ids[unsigned(cost_base + estimate[node])]
         at += 2
     return at
 
 
 def trace_tokens(problem, work):
     """Number of tokens of the recorded events."""
-    states, state, tokens = work.states, work.state, work.tokens
+    states, tokens = work.states, work.tokens
     total = 0
     for index in range(work.counters[EVENTS]):
         node = work.event[index] >> 1
-        for entry in range(size_of(state)):
-            state[entry] = states[node, entry]
-        total += 3 + write_state(problem, state, tokens)
+        total += 3 + write_state(problem, states[node], tokens)
     return total
 
 
 def put_plan(problem, work, ids, words, out, at):
     """Write the plan as ids, start first. Returns the new end, or -1 if `out` is full."""
-    states, state, tokens, order = work.states, work.state, work.tokens, work.event
+    states, tokens, order = work.states, work.tokens, work.event
     length = plan_nodes(work)
     if length > len(order):
         return -1
@@ -320,9 +315,7 @@ def put_plan(problem, work, ids, words, out, at):
         order[index] = node
         node = work.parent[node]
     for index in range(length):
-        for entry in range(size_of(state)):
-            state[entry] = states[order[index], entry]
-        count = write_plan(problem, state, tokens)
+        count = write_plan(problem, states[order[index]], tokens)
         if at + count + 1 > len(out):
             return -1
         out[at] = ids[PLAN_WORD]

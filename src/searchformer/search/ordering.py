@@ -9,7 +9,7 @@ old bucket and is skipped there: that is cheaper than to remove it, and the choi
 from fractions import Fraction
 
 from searchformer.errors import SearchformerError
-from searchformer.seeding import below
+from searchformer.seeding import MASK, below
 
 ALGORITHMS = ("astar", "dijkstra", "weighted", "greedy")
 
@@ -28,6 +28,11 @@ def weights(algorithm: str, weight: float = 1.0) -> tuple[int, int]:
 
 
 # From here on compiled. A bucket f is pool[first[f] : first[f] + count[f]], with room[f] entries reserved.
+
+
+def unsigned(value):
+    """`value`, from 0 to MASK: told so, the compiler does not test whether an index counts from the end."""
+    return int(value) & MASK
 
 
 def clear_buckets(room, count, limit):
@@ -53,8 +58,8 @@ def push(node, f, deterministic, rank, pool, pool_used, first, count, room):
         first[f] = pool_used
         room[f] = larger
         pool_used += larger
-    base = first[f]
-    place = count[f]
+    base = unsigned(first[f])
+    place = unsigned(count[f])
     count[f] += 1
     if deterministic:
         while place > 0:
@@ -69,16 +74,16 @@ def push(node, f, deterministic, rank, pool, pool_used, first, count, room):
 
 def pop(f, deterministic, stream, rank, pool, first, count):
     """Take the next node out of the non-empty bucket f."""
-    base = first[f]
+    base = unsigned(first[f])
     count[f] -= 1
-    size = count[f]
-    last = pool[base + size]
+    size = unsigned(count[f])
+    last = unsigned(pool[base + size])
     if not deterministic:
         place = below(stream, size + 1)
-        node = pool[base + place]
+        node = unsigned(pool[base + place])
         pool[base + place] = last
         return node
-    node = pool[base]
+    node = unsigned(pool[base])
     place = 0
     while 2 * place + 1 < size:
         child = 2 * place + 1

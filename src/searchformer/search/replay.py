@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from searchformer.search.kernel import find
+from searchformer.search.kernel import find, node_at
 from searchformer.seeding import MASK
 
 # DOMAIN RULES (see domains/base.py)
@@ -88,6 +88,10 @@ class Ground(NamedTuple):
     """int64 [max_children]: TO_CREATE, TO_SKIP or DONE."""
     state: np.ndarray
     """int32 [S]: a state in hand."""
+    closing: np.ndarray
+    """int64: the node closed, then nodes that read like it."""
+    path: np.ndarray
+    """int64 [N]: nodes from the start to the goal."""
     tokens: np.ndarray
     """int32: scratch for a state's tokens."""
     choices: np.ndarray
@@ -195,9 +199,9 @@ def replay_plan(problem, codes, begin, end, keywords, ground, outcome):
 def add_node(problem, ground, cost, parent, estimate_weight):
     """Create ground.state, again if it is known; the node."""
     result, state = ground.result, ground.state
-    node = find(state, ground.states, ground.table, result[EPOCH])
+    slot = find(state, ground.states, ground.table, result[EPOCH])
+    node = node_at(slot, ground.table, result[EPOCH])
     if node < 0:
-        slot = -1 - node
         node = result[NODES]
         ground.table[slot] = result[EPOCH] << 32 | node
         result[NODES] += 1
@@ -215,11 +219,12 @@ def add_node(problem, ground, cost, parent, estimate_weight):
 def find_fates(problem, node, ground, cost_weight, estimate_weight):
     """Which children of the node just closed are to be created. Returns how many children there are."""
     states, children, fate, state = ground.states, ground.children, ground.fate, ground.state
+    table, epoch = ground.table, ground.result[EPOCH]
     take(states, node, state)
     count = successors(problem, state, children)
     for index in range(count):
         take(children, index, state)
-        known = find(state, states, ground.table, ground.result[EPOCH])
+        known = node_at(find(state, states, table, epoch), table, epoch)
         if known >= 0:
             skipped = cost_weight == 0 or ground.cost[known] <= ground.cost[node] + 1
         else:
@@ -292,13 +297,14 @@ def foretold(problem, codes, end, trace_end, keywords, node, ground, cost_weight
     return True
 
 
-def close_step(problem, codes, begin, end, trace_end, keywords, ground, cost_weight, estimate_weight, closing):
-    """Replay a close. What is wrong with it; closing[0] becomes the node, or -1.
+def close_step(problem, codes, begin, end, trace_end, keywords, ground, cost_weight, estimate_weight):
+    """Replay a close. What is wrong with it; ground.closing[0] becomes the node, or -1.
 
     Nodes may read alike where tokens leave something out. The one whose costs are right and whose children are created
     next is meant; if there are several, the choices say which.
     """
     result, is_open, cost, estimate = ground.result, ground.is_open, ground.cost, ground.estimate
+    closing = ground.closing
     reading = digest_codes(codes, begin + 1, end - 2)
     least, exact, alike, was_closed = 1 << 60, 0, -1, False
     for node in range(result[NODES]):
@@ -356,13 +362,12 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
     After a violation the replay goes on as well as it can, to tell how many steps are legal: a wrong cost is read as
     the right one, a step that cannot be understood is passed over.
     """
-    result, fate = ground.result, ground.fate
+    result, fate, closing = ground.result, ground.fate, ground.closing
     epoch = result[EPOCH] + 1
     result[:] = 0
     result[EPOCH] = epoch
     create_word, close_word = keywords - 1, keywords - 2
     node, children, goal = -1, 0, -1
-    closing = np.zeros(16, dtype=np.int64)  # the node closed, then nodes that read like it
     at = 0
     while at < trace_end:
         stop = step_end(codes, at, trace_end, keywords)
@@ -382,9 +387,7 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
             missing = False
             for index in range(children):
                 missing = missing or fate[index] == TO_CREATE
-            violation = close_step(
-                problem, codes, at, stop, trace_end, keywords, ground, cost_weight, estimate_weight, closing
-            )
+            violation = close_step(problem, codes, at, stop, trace_end, keywords, ground, cost_weight, estimate_weight)
             if missing and violation != NOT_OPEN and violation != IS_CLOSED:
                 violation = CHILD_MISSING
             if closing[0] >= 0:
@@ -415,11 +418,10 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
 
 def plan_deviates(problem, codes, begin, end, keywords, goal, ground):
     """Where the plan leaves the path of parents that leads to the goal, or -1."""
-    length, node = 0, goal
+    length, node, path = 0, goal, ground.path
     while node >= 0:
         length += 1
         node = ground.parent[node]
-    path = np.empty(length, dtype=np.int64)
     node = goal
     for index in range(length - 1, -1, -1):
         path[index] = node

@@ -132,7 +132,6 @@ class Searcher:
             "room": (buckets, np.int64),
             "children": ((self.domain.max_children, self._state_size), np.int32),
             "order": (self.domain.max_children, np.int64),
-            "state": (self._state_size, np.int32),
             "counters": (8, np.int64),
             "tokens": (self._room, np.int32),
         }

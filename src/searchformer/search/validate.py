@@ -173,6 +173,8 @@ def _allocate(nodes: int, state_size: int, max_children: int, room: int) -> repl
         children=np.zeros((max_children, state_size), dtype=np.int32),
         fate=np.zeros(max_children, dtype=np.int64),
         state=np.zeros(state_size, dtype=np.int32),
+        closing=np.zeros(16, dtype=np.int64),
+        path=np.zeros(nodes, dtype=np.int64),
         tokens=np.zeros(room, dtype=np.int32),
         choices=np.zeros(64, dtype=np.int64),
         alternatives=np.zeros(64, dtype=np.int64),
