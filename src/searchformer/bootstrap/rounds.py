@@ -88,7 +88,8 @@ def bootstrap(options: BootstrapOptions, out: Path, *, display: Display | None =
 
 def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[str, Any]:
     _require_same(options, out)
-    state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": options.rule, "rounds": []}
+    rule = f"{options.rule}, fresh tasks" if options.fresh else options.rule
+    state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": rule, "rounds": []}
     _evaluate_round(options, out, state, 0, _model_directory(options.model), display)
     model, data = _model_directory(options.model), options.data
     for number in range(1, options.rounds + 1):

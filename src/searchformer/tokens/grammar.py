@@ -238,7 +238,7 @@ def parse_response(domain: Domain, vocabulary: Vocabulary, tokens: list[str]) ->
         raise ParseError(TRUNCATED, len(body), f"the response ends where {automaton.expects[state]} should follow")
     if ends_with_eos and len(body) + 1 < len(tokens):
         raise ParseError(AFTER_EOS, len(body) + 1, f"found {tokens[len(body) + 1]!r}")
-    return _take_apart(domain, body)
+    return _take_apart(body)
 
 
 def _mismatch(token: str, position: int, expected: str, vocabulary: Vocabulary) -> ParseError:
@@ -255,7 +255,7 @@ def _mismatch(token: str, position: int, expected: str, vocabulary: Vocabulary) 
     return ParseError(UNEXPECTED, position, f"expected {expected}; found {token!r}")
 
 
-def _take_apart(domain: Domain, tokens: list[str]) -> Response:
+def _take_apart(tokens: list[str]) -> Response:
     """Steps and plan of tokens that the automaton has accepted."""
     starts = [index for index, token in enumerate(tokens) if token in ("create", "close", "plan")]
     steps, plan = [], []
