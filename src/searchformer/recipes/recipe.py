@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from searchformer.dataset.shards import GenerateConfig
 from searchformer.errors import SearchformerError
 
 SHIPPED = Path(__file__).parent
@@ -40,29 +41,10 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class DataSpec(_Section):
+class DataSpec(GenerateConfig):
     """A data set: what `searchformer generate` takes."""
 
-    domain: str
-    """maze, sokoban, tiles, or a registered one."""
-    settings: dict[str, Any] = {}
-    """The domain's own: width, height, ..."""
-    tasks: int = Field(ge=1)
-    """Distinct tasks, training and test together."""
-    seed: int = 0
-    """Same seed, same bytes."""
-    deterministic: bool = False
-    """Ties by a fixed order instead of at random."""
-    algorithm: str = "astar"
-    """astar, dijkstra, weighted or greedy."""
-    weight: float = 1.0
-    """Weight of h, with the algorithm `weighted`."""
-    test_fraction: float = Field(default=0.1, ge=0, le=1)
-    """Share of layouts kept for testing."""
-    max_trace_tokens: int | None = Field(default=None, ge=1)
-    """Longer traces are rejected."""
-    start_goal_pairs: int = Field(default=1, ge=1)
-    """Tasks tried on each layout."""
+    model_config = _Section.model_config
 
 
 class TrainSpec(_Section):
