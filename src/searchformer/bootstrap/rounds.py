@@ -121,11 +121,12 @@ def _require_same(options: BootstrapOptions, out: Path) -> None:
     asked["model"] = file_digest(_model_directory(options.model) / WEIGHTS)
     asked["data"] = file_digest(options.data / MANIFEST)
     if path.exists():
-        found = read_json(path, what="bootstrap run")
+        defaults = BootstrapOptions.model_validate({"model": "", "data": ""}).model_dump(mode="json")
+        found = defaults | read_json(path, what="bootstrap run")  # options that came later were at their defaults
         for field, value in asked.items():
-            if found.get(field) != value:
+            if found[field] != value:
                 raise SearchformerError(
-                    f"{out} holds a bootstrap run with {field} = {found.get(field)!r}, asked for is {value!r}; "
+                    f"{out} holds a bootstrap run with {field} = {found[field]!r}, asked for is {value!r}; "
                     "choose another directory"
                 )
     write_json(path, asked)

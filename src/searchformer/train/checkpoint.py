@@ -16,6 +16,7 @@ from torch import Tensor
 
 from searchformer.errors import SearchformerError
 from searchformer.files import make_directory, replacing
+from searchformer.train.options import TrainOptions
 
 FILE_NAME = "state.safetensors"
 
@@ -66,6 +67,8 @@ def load_state(directory: Path, *, result_fields: dict[str, Any]) -> State | Non
 
 
 def _require_same(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> None:
+    later = {name: field.default for name, field in TrainOptions.model_fields.items() if name in asked}
+    stored = later | stored  # options that came after the checkpoint was written were at their defaults
     different = [name for name in sorted(stored | asked) if stored.get(name) != asked.get(name)]
     if different:
         changes = ", ".join(f"{name} {stored.get(name)!r} -> {asked.get(name)!r}" for name in different)
