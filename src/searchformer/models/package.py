@@ -59,6 +59,10 @@ def write_card(name: str, facts: dict[str, str], scores: dict[str, Any] | None, 
         "",
         f"A small Transformer that plans in the domain `{facts['domain']}` by imitating A*'s search.",
     ]
+    if facts.get("bootstrap round", "0") != "0":
+        lines.append(
+            f"It then learned from its own shorter searches in {facts['bootstrap round']} bootstrapping rounds."
+        )
     lines += ["Weights are stored in fp16 and computed with in float32 or bfloat16.", "", "## Training", ""]
     lines += [f"- {key}: {value}" for key, value in facts.items() if value]
     if made_with:
