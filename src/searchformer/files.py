@@ -70,7 +70,7 @@ def alone(directory: Path, *, doing: str) -> Iterator[None]:
         yield
         return
     make_directory(directory)
-    with open(directory / LOCK, "w", encoding="utf-8") as file:
+    with open(directory / LOCK, "a", encoding="utf-8") as file:  # appending nothing leaves its time as it is
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
