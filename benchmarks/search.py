@@ -28,7 +28,7 @@ import numba
 import numpy as np
 
 from searchformer import seeding
-from searchformer.dataset.generate import GenerateConfig, generate
+from searchformer.dataset.generate import ROWS_PER_SHARD, GenerateConfig, generate
 from searchformer.domains import Domain, make_domain
 from searchformer.search import Options, Sampler, Searcher, kernel, reference
 from searchformer.search.compiled import bind, copy_function, specialise
@@ -505,13 +505,15 @@ def measure_speed(share: float, repeats: int) -> Iterator[tuple[str, float]]:
 
 
 def measure_workers(share: float, repeats: int) -> Iterator[tuple[str, float]]:
-    """Two workers against one, by the clock."""
-    for name in ("maze10", "sokoban"):
-        registered, settings, full = CASES[name]
-        tasks = int(full * share)
+    """Two workers against one, by the clock. A shard is made by one worker, so each gets whole ones, and as many."""
+    pair = 2 * ROWS_PER_SHARD
+    for name, rounds in (("maze10", 8), ("sokoban", 2)):
+        registered, settings, _ = CASES[name]
+        more = max(1, round(rounds * share))
 
-        def marginal(workers: int, seed: int, kind=registered, settings=settings, tasks=tasks) -> float:
-            few, many = (time_generate(kind, settings, count, seed, workers)[1] for count in (tasks, 4 * tasks))
+        def marginal(workers: int, seed: int, kind=registered, settings=settings, more=more) -> float:
+            counts = (pair, pair + more * pair)
+            few, many = (time_generate(kind, settings, count, seed, workers)[1] for count in counts)
             return many - few
 
         ratio = [marginal(1, seed) / marginal(2, seed) for seed in range(max(1, repeats // 2))]
