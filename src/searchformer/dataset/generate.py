@@ -78,7 +78,7 @@ def _generate(
     progress = Progress(config.tasks, 0, {}, report)
     with _pool(config, workers) as pool:
         chosen = _collect(config, _Source(config, work, maker, pool, progress, kept))
-    return _finish(config, out, work, maker, chosen, kept)
+        return _finish(config, out, work, maker, chosen, kept, pool)
 
 
 # --- what is there already
@@ -338,9 +338,15 @@ def _collect(config: GenerateConfig, source: _Source) -> list[_Chosen]:
 
 
 def _finish(
-    config: GenerateConfig, out: Path, work: Path, maker: ShardMaker, chosen: list[_Chosen], kept: int
+    config: GenerateConfig,
+    out: Path,
+    work: Path,
+    maker: ShardMaker,
+    chosen: list[_Chosen],
+    kept: int,
+    pool: _Pool | None,
 ) -> Manifest:
-    """Move the shards into place and write the manifest."""
+    """Move the shards into place and write the manifest. Those with repeats are copied without them, side by side."""
     (out / MANIFEST).unlink(missing_ok=True)
     for leftover in out.glob(".*.tmp"):  # of a run that was killed here
         leftover.unlink()
@@ -348,17 +354,26 @@ def _finish(
     shards: list[Shard] = []
     longest = dict.fromkeys(PARTS, 0)
     rejected: list[dict[str, int]] = []
+    copying: list[Future[None]] = []
     for number, part in enumerate(chosen):
         for split, name in enumerate(SPLITS):
             source, target = work / f"{number:05d}.{name}.parquet", out / f"{name}-{number:05d}.parquet"
             keep = part.keep[part.index.is_test == bool(split)]
-            if number >= kept and source.exists():
-                if not keep.all():
-                    copy_rows(source, target, maker.columns, keep)
-                    source.unlink()
-                else:
-                    source.replace(target)
-            shards.append(_describe(target, name, longest))
+            if number < kept or not source.exists():
+                continue
+            if keep.all():
+                source.replace(target)
+            elif pool is None:
+                _move_rows(source, target, maker, keep)
+            else:
+                copying.append(pool.executor.submit(_move_in_worker, source, target, keep))
+    try:
+        for copy in copying:
+            copy.result()
+    except BrokenProcessPool:
+        raise SearchformerError("a worker process died; the same command goes on from here") from None
+    for number, part in enumerate(chosen):
+        shards += [_describe(out / f"{name}-{number:05d}.parquet", name, longest) for name in SPLITS]
         again = part.index.rejected["duplicate"] + int((~part.keep).sum())
         rejected.append({**part.index.rejected, "duplicate": again})
     totals = {f"rejected.{reason}": sum(counts[reason] for counts in rejected) for reason in rejected[0]}
@@ -378,6 +393,15 @@ def _finish(
     (work / "config.json").unlink()  # first: from here on there is nothing to go on with
     shutil.rmtree(work)
     return manifest
+
+
+def _move_rows(source: Path, target: Path, maker: ShardMaker, keep: np.ndarray) -> None:
+    copy_rows(source, target, maker.columns, keep)
+    source.unlink()
+
+
+def _move_in_worker(source: Path, target: Path, keep: np.ndarray) -> None:
+    _move_rows(source, target, _worker["maker"], keep)
 
 
 def _describe(path: Path, split: str, longest: dict[str, int]) -> Shard:
