@@ -28,6 +28,7 @@ from searchformer.files import alone, read_json, write_json
 from searchformer.model.storage import WEIGHTS
 from searchformer.train.launch import launch, train_command
 from searchformer.train.processes import choose_device
+from searchformer.train.setup import model_directory
 
 
 class BootstrapOptions(BaseModel):
@@ -90,8 +91,8 @@ def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[s
     _require_same(options, out)
     rule = f"{options.rule}, fresh tasks" if options.fresh else options.rule
     state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": rule, "rounds": []}
-    _evaluate_round(options, out, state, 0, _model_directory(options.model), display)
-    model, data = _model_directory(options.model), options.data
+    _evaluate_round(options, out, state, 0, model_directory(options.model), display)
+    model, data = model_directory(options.model), options.data
     for number in range(1, options.rounds + 1):
         folder = out / f"round-{number}"
         selected = _select(options, folder, model, data, number, display)
@@ -99,16 +100,12 @@ def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[s
         data = options.data if options.fresh else folder / "data"
         _evaluate_round(options, out, state, number, model, display, selected=selected)
     if options.control:
-        model = _model_directory(options.model)
+        model = model_directory(options.model)
         for number in range(1, options.rounds + 1):
             folder = out / f"control-{number}"
             model = _fine_tune(options, folder, model, options.data, number, display)
             _evaluate_round(options, out, state, number, model, display, control=True)
     return state
-
-
-def _model_directory(path: Path) -> Path:
-    return path / "model" if (path / "model").is_dir() else path
 
 
 def _require_same(options: BootstrapOptions, out: Path) -> None:
@@ -118,7 +115,7 @@ def _require_same(options: BootstrapOptions, out: Path) -> None:
     """
     path = out / "options.json"
     asked = options.model_dump(mode="json", exclude={"rounds", "processes", "device", "control"})
-    asked["model"] = file_digest(_model_directory(options.model) / WEIGHTS)
+    asked["model"] = file_digest(model_directory(options.model) / WEIGHTS)
     asked["data"] = file_digest(options.data / MANIFEST)
     if path.exists():
         defaults = BootstrapOptions.model_validate({"model": "", "data": ""}).model_dump(mode="json")
@@ -180,8 +177,7 @@ def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, dis
     with display.bar("rollout", unit="answers") as update:
 
         def show(progress: Progress) -> None:
-            speed = progress.tokens / max(progress.seconds, 1e-9)
-            update(progress.answers, progress.total, f"{speed:,.0f} tokens/s")
+            update(progress.answers, progress.total, progress.speed)
 
         asked = RolloutOptions(model=model, data=data, out=out, device=device, **values)
         summary = roll_out(asked, progress=show)

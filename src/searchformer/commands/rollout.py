@@ -75,7 +75,7 @@ def run(
         nonlocal line
         if line is None:
             line = ProgressLine("rollout", progress.total, unit="answers").__enter__()
-        line.update(progress.answers, f"{progress.tokens / max(progress.seconds, 1e-9):,.0f} tokens/s")
+        line.update(progress.answers, progress.speed)
 
     try:
         summary = roll_out(options, progress=show)

@@ -244,8 +244,7 @@ class _Run:
         with self.display.bar("rollout", unit="answers") as update:
 
             def show(progress: Progress) -> None:
-                speed = progress.tokens / max(progress.seconds, 1e-9)
-                update(progress.answers, progress.total, f"{speed:,.0f} tokens/s")
+                update(progress.answers, progress.total, progress.speed)
 
             roll_out(options, progress=show)
         with self.display.bar("judge", unit="answers") as update:

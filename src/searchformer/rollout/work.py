@@ -102,6 +102,11 @@ class Progress:
     seconds: float
     """Since sampling began."""
 
+    @property
+    def speed(self) -> str:
+        """Tokens per second, in words."""
+        return f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
+
 
 def roll_out(options: RolloutOptions, *, progress: Callable[[Progress], None] = lambda _: None) -> dict[str, Any]:
     """Sample what is missing in `options.out`; returns counts, speed and memory of this run."""
