@@ -29,7 +29,7 @@ from searchformer.dataset.store import Dataset
 from searchformer.model import ModelConfig, Transformer, layers, make_config
 from searchformer.train import make_options
 from searchformer.train.objective import Objective, to_device
-from searchformer.train.optimiser import FlatParameters, make_optimiser
+from searchformer.train.optimiser import FlatParameters, Optimiser
 from searchformer.train.precision import HalfWeights, choose_precision
 
 BATCH = 16
@@ -71,7 +71,7 @@ def our_step(config: ModelConfig, precision: str) -> Step:
     flat = FlatParameters(model)
     objective = Objective(model)
     options = make_options(data=Path("-"), lr=1e-5, steps=1)
-    optimiser = make_optimiser(flat, options)
+    optimiser = Optimiser(flat, options)
     half = HalfWeights(model, flat) if precision == "bf16" else None
 
     def step(batch: Batch) -> None:
@@ -79,7 +79,7 @@ def our_step(config: ModelConfig, precision: str) -> Step:
         for part in batch.microbatches(options.tokens_per_microbatch):
             (objective(to_device(part, CPU)) / len(batch)).backward()
         float(torch.linalg.vector_norm(flat.gradient))
-        optimiser.step()
+        optimiser.step(1e-5)
         if half is not None:
             half.refresh()
 

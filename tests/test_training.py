@@ -32,7 +32,7 @@ from searchformer.train.curves import plot_curves
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import make_trackers, read_metrics
 from searchformer.train.objective import Objective, to_device
-from searchformer.train.optimiser import FlatParameters, learning_rate, make_optimiser
+from searchformer.train.optimiser import FlatParameters, Optimiser, learning_rate, orthogonal
 from searchformer.train.precision import HalfWeights, choose_precision
 from searchformer.train.processes import Processes, choose_device
 from searchformer.train.setup import first_model
@@ -113,19 +113,53 @@ def test_flat_weights_train_as_separate_ones_do(dataset):
     plain, packed = tiny(), tiny()
     settings = options(dataset, weight_decay=0.1)
     flat = FlatParameters(packed)
-    optimisers = (
-        torch.optim.AdamW(plain.parameters(), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1),
-        make_optimiser(flat, settings),
-    )
+    twin = torch.optim.AdamW(plain.parameters(), lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    optimiser = Optimiser(flat, settings)
     for _ in range(5):
         plain.zero_grad()
         flat.gradient.zero_()
-        for model, optimiser in zip((plain, packed), optimisers, strict=True):
+        for model in (plain, packed):
             Objective(model)(inputs).backward()
-            optimiser.step()
+        twin.step()
+        optimiser.step(3e-3)
     moved = (flat.weights.detach() - FlatParameters(tiny()).weights.detach()).abs().max()
     assert moved > 1e-3
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(plain.parameters(), packed.parameters(), strict=True))
+
+
+def test_stacked_muon_trains_as_pytorchs_does(dataset):
+    """Matrices of the layers as torch.optim.Muon changes them (it multiplies in bf16), the rest as AdamW does."""
+    inputs = to_device(Sequences(dataset, "train").batch(np.arange(20)), CPU)
+    plain, packed = tiny(), tiny()
+    flat = FlatParameters(packed, stacked=True)
+    named = dict(plain.named_parameters())
+    matrices = [p for name, p in named.items() if ".layers." in name and p.ndim == 2]
+    rest = [p for p in named.values() if not any(p is matrix for matrix in matrices)]
+    twins = (
+        torch.optim.Muon(matrices, lr=3e-3, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1),
+    )
+    optimiser = Optimiser(flat, options(dataset, weight_decay=0.1, optimiser="muon"))
+    for _ in range(3):
+        plain.zero_grad()
+        flat.gradient.zero_()
+        for model in (plain, packed):
+            Objective(model)(inputs).backward()
+        for twin in twins:
+            twin.step()
+        optimiser.step(3e-3)
+    before = dict(tiny().named_parameters())
+    for name, parameter in packed.named_parameters():
+        moved, as_moved = parameter - before[name], named[name] - before[name]
+        assert functional.cosine_similarity(moved.flatten(), as_moved.flatten(), dim=0) > 0.99, name
+        assert moved.norm().item() == pytest.approx(as_moved.norm().item(), rel=0.05), name
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 24, 8), (2, 8, 24)])
+def test_orthogonal_matrices_are_nearly_orthogonal(shape):
+    values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0))))
+    assert values.min() > 0.3
+    assert values.max() < 1.3
 
 
 def test_bf16_products_give_nearly_the_gradient_of_fp32(dataset):
@@ -263,17 +297,19 @@ def test_a_finished_run_is_left_as_it_is(dataset, tmp_path):
     assert same(before, weights(tmp_path / "run"))
 
 
-def test_an_interrupted_run_goes_on_as_if_it_had_not_been(dataset, tmp_path):
-    train(options(dataset), tmp_path / "straight")
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been(dataset, tmp_path, optimiser):
+    settings = options(dataset, optimiser=optimiser)
+    train(settings, tmp_path / "straight")
 
     def interrupt(record):
         if record["step"] == 10:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(options(dataset), tmp_path / "broken", on_step=interrupt)
+        train(settings, tmp_path / "broken", on_step=interrupt)
     assert losses(tmp_path / "broken") == losses(tmp_path / "straight")[:9]
-    train(options(dataset), tmp_path / "broken")
+    train(settings, tmp_path / "broken")
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "broken"))
     assert losses(tmp_path / "broken") == losses(tmp_path / "straight")
 

@@ -15,7 +15,7 @@ Try: `searchformer bootstrap --model DIR --data DIR --out DIR`.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -60,8 +60,10 @@ class BootstrapOptions(BaseModel):
     """Peak learning rate."""
     warmup: int | None = Field(None, ge=0)
     """Warm-up steps."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """See searchformer train."""
     weight_decay: float = Field(0.01, ge=0)
-    """AdamW's."""
+    """Of all weights."""
     clip: float | None = Field(None, gt=0)
     """Largest gradient norm."""
     max_trace_tokens: int = Field(10_000, ge=0)
@@ -191,7 +193,7 @@ def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path,
     if (folder / "trained.json").exists():
         return out / "model"
     display.say(f"{folder.name}: fine-tuning for {options.steps:,} steps")
-    shared = {"steps", "weight_decay", "max_trace_tokens", "device", "batch_size", "lr", "warmup", "clip"}
+    shared = {"steps", "optimiser", "weight_decay", "max_trace_tokens", "device", "batch_size", "lr", "warmup", "clip"}
     arguments: dict[str, Any] = options.model_dump(include=shared) | {
         "data": data,
         "init_from": model,

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,7 +23,10 @@ def run(
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.", show_default="the paper's")] = None,
     warmup: Annotated[int | None, typer.Option(min=0, help="Warm-up steps.", show_default="a tenth")] = None,
-    weight_decay: Annotated[float, typer.Option(help="AdamW's weight decay.")] = 0.01,
+    optimiser: Annotated[
+        Literal["adamw", "muon"], typer.Option(help="adamw or muon: see searchformer train.")
+    ] = "adamw",
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 0.01,
     clip: Annotated[float | None, typer.Option(help="Largest gradient norm.", show_default="none")] = None,
     max_trace_tokens: Annotated[int, typer.Option(help="Leave out longer traces.")] = 10_000,
     eval_tasks: Annotated[int | None, typer.Option(min=1, help="Test tasks.", show_default="all")] = None,
@@ -54,6 +57,7 @@ def run(
         batch_size=batch_size,
         lr=lr,
         warmup=warmup,
+        optimiser=optimiser,
         weight_decay=weight_decay,
         clip=clip,
         max_trace_tokens=max_trace_tokens,

@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -37,9 +37,13 @@ def run(
         int | None, typer.Option(help="Steps of linear warm-up.", show_default="2000, at most a tenth of the steps")
     ] = None,
     schedule: Annotated[str, typer.Option(help="cosine (down to a tenth of the peak) or constant.")] = "cosine",
+    optimiser: Annotated[
+        Literal["adamw", "muon"],
+        typer.Option(help="adamw (the paper's), or muon on the layers' matrices: about half the steps."),
+    ] = "adamw",
     beta1: Annotated[float, typer.Option(help="AdamW's decay of the first moment.")] = 0.9,
     beta2: Annotated[float, typer.Option(help="AdamW's decay of the second moment.")] = 0.99,
-    weight_decay: Annotated[float, typer.Option(help="AdamW's weight decay.")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.")] = 0.01,
     clip: Annotated[float | None, typer.Option(help="Largest gradient norm.", show_default="no clipping")] = None,
     init_from: Annotated[
         Path | None, typer.Option(help="Fine-tune the model in this directory (or of this run).")
@@ -91,6 +95,7 @@ def run(
         lr=lr,
         warmup=warmup,
         schedule=schedule,
+        optimiser=optimiser,
         beta1=beta1,
         beta2=beta2,
         weight_decay=weight_decay,

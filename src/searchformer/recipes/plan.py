@@ -151,6 +151,7 @@ def _completed(entry: BootstrapSpec, run: TrainRun, evaluation: EvaluationSpec) 
         "tasks": run.sequences,
         "batch_size": run.spec.batch_size,
         "lr": run.spec.lr,
+        "optimiser": run.spec.optimiser,
         "weight_decay": run.spec.weight_decay,
         "clip": run.spec.clip,
         "seed": run.seed,

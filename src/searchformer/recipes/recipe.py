@@ -75,8 +75,10 @@ class TrainSpec(_Section):
     """Steps of linear warm-up."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """After the warm-up."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """AdamW on all weights, or Muon on the matrices of the layers and AdamW on the rest."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """AdamW's."""
+    """Of all weights."""
     clip: float | None = Field(default=None, gt=0)
     """Largest gradient norm; no clipping when left out."""
     validation: int = Field(default=0, ge=0)
@@ -151,6 +153,8 @@ class BootstrapSpec(_Section):
     """Peak learning rate; the training run's when left out."""
     warmup: int | None = Field(default=None, ge=0)
     """Warm-up steps."""
+    optimiser: Literal["adamw", "muon"] | None = None
+    """The training run's when left out."""
     weight_decay: float | None = Field(default=None, ge=0)
     """The training run's when left out."""
     clip: float | None = Field(default=None, gt=0)

@@ -30,7 +30,7 @@ class State:
     data_position: int
     """Number of the next batch."""
     tensors: dict[str, Tensor]
-    """`weights`, `exp_avg`, `exp_avg_sq` (flat), `adam_step`, and torch's generator as `generator`.
+    """`weights`, the optimiser's state (all flat), and torch's generator as `generator`.
 
     Runs with validation tasks also have `best_weights` and `best`: loss, step, evaluations since."""
 

@@ -26,7 +26,7 @@ from searchformer.train.checkpoint import State, generator_state, load_state, sa
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import Listener, MetricsLog, Record
 from searchformer.train.objective import Objective, to_device
-from searchformer.train.optimiser import FlatParameters, learning_rate, make_optimiser
+from searchformer.train.optimiser import FlatParameters, Optimiser, learning_rate
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import HalfWeights, autocast_for
 from searchformer.train.processes import Processes, joined
@@ -120,8 +120,8 @@ class _Run:
         self.model = first_model(self.dataset, options).to(processes.device)
         check_lengths(self.model, self.train_set, self.eval_set, data=options.data)
         self.precision = settle_precision(options, self.model, out, processes)
-        self.flat = FlatParameters(self.model)
-        self.optimiser = make_optimiser(self.flat, options)
+        self.flat = FlatParameters(self.model, stacked=options.optimiser == "muon")
+        self.optimiser = Optimiser(self.flat, options)
         self.objective = Objective(self.model)
         self.compute = torch.compile(self.objective) if options.compile else self.objective
         self.autocast = autocast_for(self.precision, processes.device)
@@ -154,12 +154,10 @@ class _Run:
         state = load_state(self.out / "checkpoint", result_fields=self.result_fields)
         if state is None:
             return 0
-        adam = self.optimiser.state[self.flat.weights]
         with torch.no_grad():
             self.flat.weights.copy_(state.tensors["weights"])
-            adam["exp_avg"].copy_(state.tensors["exp_avg"])
-            adam["exp_avg_sq"].copy_(state.tensors["exp_avg_sq"])
-            adam["step"].copy_(state.tensors["adam_step"])
+            for name, remembered in self.optimiser.state.items():
+                remembered.copy_(state.tensors[name])
         if self.best is not None:
             self.best.weights.copy_(state.tensors["best_weights"])
             loss, step, waited = state.tensors["best"].tolist()
@@ -172,20 +170,13 @@ class _Run:
         """Checkpoint, then model."""
         if not self.processes.is_first:
             return
-        adam = self.optimiser.state[self.flat.weights]
-        tensors = {
-            "weights": self.flat.weights.detach(),
-            "exp_avg": adam["exp_avg"],
-            "exp_avg_sq": adam["exp_avg_sq"],
-            "adam_step": adam["step"],
-            "generator": generator_state(),
-        }
+        tensors = {"weights": self.flat.weights.detach(), "generator": generator_state()} | self.optimiser.state
         kept = self.model
         if self.best is not None:
             numbers = (self.best.loss, self.best.step, self.best.waited)
             tensors |= {"best_weights": self.best.weights, "best": torch.tensor(numbers, dtype=torch.float64)}
             kept = copy.deepcopy(self.model)
-            kept.load_state_dict(self.flat.view_like(self.best.weights, self.model))
+            kept.load_state_dict(self.flat.view_like(self.best.weights))
         state = State(step=self.step, data_position=self.step, tensors=tensors)
         save_state(state, self.out / "checkpoint", result_fields=self.result_fields)
         save_model(kept, self.dataset.vocabulary, self.out / "model", trained=self._trained())
@@ -255,8 +246,7 @@ class _Run:
         if self.options.clip is not None:
             self.flat.gradient.mul_((self.options.clip / (norm + 1e-6)).clamp(max=1.0))
         rate = learning_rate(self.step + 1, self.options)
-        self.optimiser.param_groups[0]["lr"] = rate
-        self.optimiser.step()
+        self.optimiser.step(rate)
         if self.half is not None:
             self.half.refresh()
         self.step += 1

@@ -51,12 +51,14 @@ class TrainOptions(BaseModel):
     """Steps of linear warm-up; by default the paper's, but at most a tenth of the steps."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """After the warm-up: cosine down to a tenth of the peak at the last step, or constant."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """AdamW on all weights, or Muon on the matrices of the layers and AdamW on the rest."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """AdamW's decay of the first moment."""
     beta2: float = Field(default=0.99, ge=0, lt=1)
     """AdamW's decay of the second moment."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """AdamW's weight decay, on all weights as in the paper's runs."""
+    """Weight decay, on all weights as in the paper's runs."""
     clip: float | None = Field(default=None, gt=0)
     """Largest gradient norm; no clipping when None."""
     init_from: Path | None = None

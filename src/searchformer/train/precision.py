@@ -58,7 +58,7 @@ class HalfWeights:
     def __init__(self, model: nn.Module, flat: FlatParameters) -> None:
         self._flat = flat
         self._half = torch.empty_like(flat.weights, dtype=torch.bfloat16, requires_grad=False)
-        views = flat.view_like(self._half, model)
+        views = flat.view_like(self._half)
         for name, module in model.named_modules():
             if isinstance(module, Linear):
                 module.half_weight = views[f"{name}.weight"]
