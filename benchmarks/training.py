@@ -1,8 +1,9 @@
 """Training speed against the plain way, in one run: useful response tokens per second on 10x10-maze data, all cores.
 
 Plain: fp32, torch's own RMSNorm and attention, textbook RoPE, AdamW tensor by tensor, batches of 16 as they come,
-padded to the longest, logits for padding too. Ours: what `searchformer train` does. Both take the optimiser step. The
-batches are spread evenly over one shuffled pool. Last line: JSON.
+padded to the longest, logits for padding too, one process with all threads. Ours: what `searchformer train` does under
+torchrun, a process for each core. Both take the optimiser step. The batches are spread evenly over one shuffled pool.
+Last line: JSON.
 
 Try: `python benchmarks/training.py --sizes 15M --batches 4`
 """
@@ -10,15 +11,19 @@ Try: `python benchmarks/training.py --sizes 15M --batches 4`
 import argparse
 import json
 import math
+import multiprocessing as mp
+import socket
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
@@ -31,6 +36,7 @@ from searchformer.train import make_options
 from searchformer.train.objective import Objective, to_device
 from searchformer.train.optimiser import FlatParameters, Optimiser
 from searchformer.train.precision import HalfWeights, choose_precision
+from searchformer.train.processes import Processes
 
 BATCH = 16
 CPU = torch.device("cpu")
@@ -65,8 +71,9 @@ def plain_step(config: ModelConfig) -> Step:
     return step
 
 
-def our_step(config: ModelConfig, precision: str) -> Step:
+def our_step(config: ModelConfig, precision: str, processes: Processes) -> Step:
     """A training step as `searchformer train` takes it."""
+    torch.manual_seed(0)
     model = Transformer(config)
     flat = FlatParameters(model)
     objective = Objective(model)
@@ -76,14 +83,48 @@ def our_step(config: ModelConfig, precision: str) -> Step:
 
     def step(batch: Batch) -> None:
         flat.gradient.zero_()
-        for part in batch.microbatches(options.tokens_per_microbatch):
+        mine = batch.take(slice(processes.rank, None, processes.world))
+        for part in mine.microbatches(options.tokens_per_microbatch):
             (objective(to_device(part, CPU)) / len(batch)).backward()
+        processes.sum(flat.gradient)
         float(torch.linalg.vector_norm(flat.gradient))
         optimiser.step(1e-5)
         if half is not None:
             half.refresh()
 
     return step
+
+
+class Team:
+    """Our step by several processes with a thread each; they sleep while the plain way has its turn."""
+
+    def __init__(self, config: ModelConfig, precision: str, world: int) -> None:
+        context = mp.get_context("spawn")
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            address = f"tcp://localhost:{free.getsockname()[1]}"
+        self._pipes = []
+        for rank in range(world):
+            ours, theirs = context.Pipe()
+            arguments = (theirs, config, precision, rank, world, address)
+            context.Process(target=team_member, args=arguments, daemon=True).start()
+            self._pipes.append(ours)
+
+    def __call__(self, batch: Batch) -> None:
+        for pipe in self._pipes:
+            pipe.send(batch)
+        for pipe in self._pipes:
+            pipe.recv()
+
+
+def team_member(pipe: Connection, config: ModelConfig, precision: str, rank: int, world: int, address: str) -> None:
+    """A process of the team: a step for each batch that comes."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world)
+    step = our_step(config, precision, Processes(rank=rank, world=world, device=CPU))
+    while True:
+        step(pipe.recv())
+        pipe.send(None)
 
 
 def seconds(step: Step, batch: Batch) -> float:
@@ -125,7 +166,7 @@ def product_peak(dtype: torch.dtype, repeats: int = 7) -> float:
     return 2 * 1536**3 / min(times) / 1e9
 
 
-def compare(size: str, dataset: Dataset, *, count: int, rounds: int, precision: str) -> dict[str, object]:
+def compare(size: str, dataset: Dataset, *, count: int, rounds: int, precision: str, world: int) -> dict[str, object]:
     """Rates of both ways over the same batches, a batch of each in turn."""
     config = make_config(size, vocabulary=len(dataset.vocabulary))
     sequences = Sequences(dataset, "train")
@@ -135,7 +176,7 @@ def compare(size: str, dataset: Dataset, *, count: int, rounds: int, precision: 
     as_they_come = [sequences.batch(order[place : place + BATCH]) for place in places]
     bucketed = [sequences.batch(by_length[place : place + BATCH]) for place in places]
     chosen = choose_precision(precision, config, CPU)
-    plain, ours = plain_step(config), our_step(config, chosen)
+    plain, ours = plain_step(config), Team(config, chosen, world)
     plain(as_they_come[0])
     ours(bucketed[0])
     rates: dict[str, list[float]] = {"plain": [], "ours": []}
@@ -173,6 +214,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=4, help="batches per round")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--precision", default="auto")
+    parser.add_argument("--processes", type=int, default=torch.get_num_threads(), help="of ours; default: all cores")
     arguments = parser.parse_args()
     peaks = {name: product_peak(dtype) for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
     print(f"matrix-product peak, {torch.get_num_threads()} threads: " + str({k: round(v) for k, v in peaks.items()}))
@@ -181,7 +223,12 @@ def main() -> None:
         dataset = maze_data(Path(place) / "maze10")
         for size in arguments.sizes.split(","):
             found = compare(
-                size, dataset, count=arguments.batches, rounds=arguments.rounds, precision=arguments.precision
+                size,
+                dataset,
+                count=arguments.batches,
+                rounds=arguments.rounds,
+                precision=arguments.precision,
+                world=arguments.processes,
             )
             found["share_of_peak"] = found["gflops"] / peaks[str(found["precision"])]
             print(f"{size}: " + ", ".join(f"{k} {v:.4g}" for k, v in found.items() if isinstance(v, float)))
