@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from searchformer.cli import COMMANDS, main
+from searchformer.commands.progress import ProgressLine
 
 
 @pytest.fixture
@@ -135,3 +136,15 @@ def test_a_commands_help_shows_its_options_without_loading_torch_or_numba(comman
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
     assert "--json" in result.stdout
+
+
+def test_plain_progress_says_once_that_all_is_done(capsys):
+    with ProgressLine("generate", 10, unit="tasks") as line:
+        for done in (4, 10, 10, 10):
+            line.update(done)
+        line.set_total(20)
+        line.update(20)
+    assert [text.split(" tasks")[0] for text in capsys.readouterr().err.splitlines()] == [
+        "generate: 10 of 10",
+        "generate: 20 of 20",
+    ]

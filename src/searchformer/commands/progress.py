@@ -21,6 +21,7 @@ class ProgressLine:
         self.title, self.total, self.unit = title, total, unit
         self.began = self.shown = time.monotonic()
         self.first: int | None = None
+        self.completed = False
         self.bar: Progress | None = None
         if sys.stderr.isatty():
             columns = (
@@ -41,6 +42,7 @@ class ProgressLine:
 
     def set_total(self, total: int) -> None:
         """Say how much there is to do, where that was not known at first."""
+        self.completed = self.completed and total == self.total
         self.total = total
         if self.bar:
             self.bar.update(self.task, total=total)
@@ -53,8 +55,8 @@ class ProgressLine:
         rate = (done - self.first) / max(now - self.began, 1e-9)
         if self.bar:
             self.bar.update(self.task, completed=done, rate=f"{rate:,.0f} {self.unit}/s", note=note)
-        elif now - self.shown >= PLAIN_SECONDS or done >= self.total:
-            self.shown = now
+        elif now - self.shown >= PLAIN_SECONDS or (done >= self.total and not self.completed):
+            self.shown, self.completed = now, done >= self.total
             left = f"{(self.total - done) / rate:,.0f} s left" if rate > 0 else "time left unknown"
             text = f"{self.title}: {done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {left}"
             print(f"{text}; {note}" if note else text, file=sys.stderr, flush=True)
