@@ -1,5 +1,6 @@
 """Training: the paper's loss, the same gradient however it is computed, and runs that survive anything."""
 
+import functools
 import json
 import math
 import os
@@ -288,6 +289,17 @@ def test_the_same_seed_trains_the_same_weights(dataset, tmp_path):
         train(options(dataset, seed=seed), tmp_path / name)
     assert same(weights(tmp_path / "one"), weights(tmp_path / "two"))
     assert not same(weights(tmp_path / "one"), weights(tmp_path / "other"))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_compiled_blocks_train_as_plain_ones_do(dataset, tmp_path, monkeypatch):
+    """Through torch.compile's tracing and gradients, without its C++ code, which takes a compiler and a minute."""
+    compile_block = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compile_block, backend="aot_eager"))
+    for name in ("plain", "compiled"):
+        train(options(dataset, steps=4, compile=name == "compiled"), tmp_path / name)
+    pairs = zip(losses(tmp_path / "plain"), losses(tmp_path / "compiled"), strict=True)
+    assert all(compiled == pytest.approx(plain, rel=1e-5) for plain, compiled in pairs)
 
 
 def test_a_finished_run_is_left_as_it_is(dataset, tmp_path):

@@ -52,7 +52,9 @@ def run(
     precision: Annotated[
         str, typer.Option(help="Of matrix products: auto (the faster one here), fp32 or bf16.")
     ] = "auto",
-    compile: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="torch.compile: a minute or two first, faster then.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     eval_every: Annotated[
         int, typer.Option(help="Steps between evaluations (on validation, else test tasks); 0: none.")

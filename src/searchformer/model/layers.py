@@ -30,10 +30,15 @@ def rotary_table(positions: int, config: ModelConfig, device: torch.device) -> t
     return cosines[:positions], sines[:positions]
 
 
+def _by_hand(x: Tensor) -> bool:
+    """Whether to use what is written here for the CPU: not where torch.compile fuses the plain operations itself."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def rotate(x_BLHK: Tensor, cosines_LP: Tensor, sines_LP: Tensor) -> Tensor:
     """Turn neighbouring pairs of the last axis by the angle of their position: RoPE."""
     pairs = x_BLHK.float().unflatten(-1, (-1, 2))
-    if x_BLHK.device.type == "cpu":  # one pass over memory instead of seven
+    if _by_hand(x_BLHK):  # one pass over memory instead of seven
         turns = torch.complex(cosines_LP, sines_LP).unsqueeze(-2)
         return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x_BLHK.dtype)
     even, odd = pairs.unbind(-1)
@@ -47,7 +52,7 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """x over its root mean square, times the weight."""
-        if x.device.type == "cpu" and x.dtype == torch.float32:
+        if _by_hand(x) and x.dtype == torch.float32:
             return _Norm.apply(x, self.weight, self.eps)
         return super().forward(x)
 
@@ -132,7 +137,7 @@ class Attention(nn.Module):
         if rotary is not None:
             q_BLHK, k_BSHK = rotate(q_BLHK, *rotary), rotate(k_BSHK, *rotary)
         q_BHLK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BLHK, k_BSHK, v_BSHK))
-        if causal and pays(q_BHLK):
+        if causal and _by_hand(q_BHLK) and pays(q_BHLK):
             q_NTK, k_NTK, v_NTK = (x.reshape(-1, *x.shape[2:]) for x in (q_BHLK, k_BHSK, v_BHSK))
             mixed_BHLK = BlockedCausal.apply(q_NTK, k_NTK, v_NTK).view_as(q_BHLK)
         else:

@@ -92,7 +92,7 @@ class TrainSpec(_Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of matrix products."""
     compile: bool = False
-    """Run the network through torch.compile."""
+    """Run the layers through torch.compile."""
     eval_every: int = Field(default=1000, ge=0)
     """Steps between looks at the validation tasks, else at the test split, which choose nothing; 0 for none."""
     eval_tasks: int = Field(default=256, ge=1)

@@ -32,6 +32,7 @@ from searchformer.train.precision import HalfWeights, autocast_for
 from searchformer.train.processes import Processes, joined
 from searchformer.train.setup import (
     check_lengths,
+    compile_blocks,
     first_model,
     known,
     model_directory,
@@ -123,7 +124,8 @@ class _Run:
         self.flat = FlatParameters(self.model, stacked=options.optimiser == "muon")
         self.optimiser = Optimiser(self.flat, options)
         self.objective = Objective(self.model)
-        self.compute = torch.compile(self.objective) if options.compile else self.objective
+        if options.compile:
+            compile_blocks(self.model, processes.device)
         self.autocast = autocast_for(self.precision, processes.device)
         self.best = _Best(self.flat.weights.detach().clone()) if options.validation else None
         self.result_fields = options.result_fields() | self._identity()
@@ -236,7 +238,7 @@ class _Run:
         total = torch.zeros(1, device=self.processes.device)
         for part in mine.microbatches(self.options.tokens_per_microbatch):
             with self.autocast():
-                loss = self.compute(to_device(part, self.processes.device)) / len(batch)
+                loss = self.objective(to_device(part, self.processes.device)) / len(batch)
             loss.backward()
             total += loss.detach()
         self.processes.sum(self.flat.gradient)

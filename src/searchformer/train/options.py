@@ -68,7 +68,7 @@ class TrainOptions(BaseModel):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of matrix products; weights and optimiser are always fp32. `auto` measures which is faster here."""
     compile: bool = False
-    """Run the network through torch.compile."""
+    """Run the layers through torch.compile; needs a C++ compiler on the CPU."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
     eval_every: int = Field(default=1000, ge=0)

@@ -1,5 +1,7 @@
 """What a run needs before its first step: sequences, first weights, and a check that they fit each other."""
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,3 +81,11 @@ def settle_precision(options: TrainOptions, model: Transformer, out: Path, proce
         if stored in ("fp32", "bf16"):
             return stored
     return processes.from_first(choose_precision(options.precision, model.config, processes.device))
+
+
+def compile_blocks(model: Transformer, device: torch.device) -> None:
+    """torch.compile block by block: all layers share the code of one, and no length of sequences needs its own."""
+    if device.type == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        raise SearchformerError("--compile needs a C++ compiler on the CPU, and neither g++ nor clang++ was found")
+    for block in (*model.encoder.layers, *model.decoder.layers):
+        block.compile(dynamic=True)
