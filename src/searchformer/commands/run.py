@@ -130,7 +130,7 @@ def show_list(*, as_json: bool) -> None:
 
 
 ESTIMATE_NOTE = (
-    "Times are estimates from token counts; the 2-core CPU's rates are those of prototypes, the GPU's are assumed."
+    "Times are estimates from token counts; the rates of the 2-core CPU were measured, those of the GPU are assumed."
 )
 
 
