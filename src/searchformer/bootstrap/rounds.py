@@ -172,18 +172,10 @@ def _task_ids(dataset: Dataset) -> set[str]:
 
 
 def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, **values: Any) -> None:
-    from searchformer.rollout import RolloutOptions, roll_out
-    from searchformer.rollout.work import Progress
+    from searchformer.rollout.work import RolloutOptions, show_roll_out
 
     device = choose_device(options.device).type
-    with display.bar("rollout", unit="answers") as update:
-
-        def show(progress: Progress) -> None:
-            update(progress.answers, progress.total, progress.speed)
-
-        asked = RolloutOptions(model=model, data=data, out=out, device=device, **values)
-        summary = roll_out(asked, progress=show)
-    if not summary["complete"]:
+    if not show_roll_out(RolloutOptions(model=model, data=data, out=out, device=device, **values), display)["complete"]:
         raise SearchformerError(f"{out}: answers are missing; run the same command again")
 
 

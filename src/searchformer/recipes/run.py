@@ -230,7 +230,7 @@ class _Run:
 
     def _answer(self, work: AnswerRun, directory: Path) -> None:
         from searchformer.evaluate.evaluation import evaluate
-        from searchformer.rollout.work import Progress, RolloutOptions, roll_out
+        from searchformer.rollout.work import RolloutOptions, show_roll_out
 
         options = RolloutOptions(
             model=self.out / "train" / work.train.slug / "model",
@@ -241,12 +241,7 @@ class _Run:
             workers=self.workers if self.device == "cpu" else None,
             **work.spec.model_dump(),
         )
-        with self.display.bar("rollout", unit="answers") as update:
-
-            def show(progress: Progress) -> None:
-                update(progress.answers, progress.total, progress.speed)
-
-            roll_out(options, progress=show)
+        show_roll_out(options, self.display)
         with self.display.bar("judge", unit="answers") as update:
             evaluate(directory, progress=lambda done, total: update(done, total, ""))
 

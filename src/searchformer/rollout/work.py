@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from searchformer import __version__
 from searchformer.dataset.store import MANIFEST as DATA_MANIFEST
 from searchformer.dataset.store import Dataset, file_digest
+from searchformer.display import Display
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
 from searchformer.model import load_model, read_model_config
@@ -106,6 +107,12 @@ class Progress:
     def speed(self) -> str:
         """Tokens per second, in words."""
         return f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
+
+
+def show_roll_out(options: RolloutOptions, display: Display) -> dict[str, Any]:
+    """`roll_out` with a progress bar."""
+    with display.bar("rollout", unit="answers") as update:
+        return roll_out(options, progress=lambda at: update(at.answers, at.total, at.speed))
 
 
 def roll_out(options: RolloutOptions, *, progress: Callable[[Progress], None] = lambda _: None) -> dict[str, Any]:
