@@ -74,7 +74,8 @@ def bootstrap_steps(results: Results) -> Iterator[Chart]:
     if not kinds:
         raise MissingInputError("needs evaluations of bootstrapped models (a bootstrap run)")
     rows_, columns = fold(len(kinds), 2)
-    figure, axes = panels(rows_, columns, width=4.6, height=3.0)
+    most = max(len({one.model for chain in chains for one in chain.evaluations}) for chains in kinds)
+    figure, axes = panels(rows_, columns, width=max(4.6, 0.75 * most), height=3.0)
     rows: list[tuple[Any, ...]] = []
     for axis, chains in zip(axes.flat, kinds, strict=False):
         names, steps = [], []
