@@ -9,6 +9,7 @@ Try: `python benchmarks/training.py --sizes 15M --batches 4`
 """
 
 import argparse
+import contextlib
 import json
 import math
 import multiprocessing as mp
@@ -122,9 +123,10 @@ def team_member(pipe: Connection, config: ModelConfig, precision: str, rank: int
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=world)
     step = our_step(config, precision, Processes(rank=rank, world=world, device=CPU))
-    while True:
-        step(pipe.recv())
-        pipe.send(None)
+    with contextlib.suppress(EOFError):  # the benchmark is over
+        while True:
+            step(pipe.recv())
+            pipe.send(None)
 
 
 def seconds(step: Step, batch: Batch) -> float:
