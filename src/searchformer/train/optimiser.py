@@ -13,8 +13,6 @@ from searchformer.train.options import TrainOptions
 
 FINAL_SHARE = 0.1
 """Where the cosine ends, as a share of the peak."""
-
-
 ORTHOGONAL_STEPS = 5
 """Iterations towards the orthogonal matrix; singular values end between 0.7 and 1.2."""
 QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -76,13 +74,10 @@ class Optimiser:
             weight_decay=options.weight_decay,
             fused=rest.device.type in ("cpu", "cuda"),
         )
-        self._adam.state[rest] = {
-            "step": torch.zeros((), dtype=torch.float32, device=rest.device),
-            "exp_avg": torch.zeros_like(rest, requires_grad=False),
-            "exp_avg_sq": torch.zeros_like(rest, requires_grad=False),
-        }
-        adam = self._adam.state[rest]
-        self.state = {name: adam[name] for name in ("exp_avg", "exp_avg_sq")} | {"adam_step": adam["step"]}
+        steps = torch.zeros((), dtype=torch.float32, device=rest.device)
+        moments = {name: torch.zeros_like(rest) for name in ("exp_avg", "exp_avg_sq")}
+        self._adam.state[rest] = {"step": steps} | moments  # in place, so that it can be saved before the first step
+        self.state = {"adam_step": steps} | moments
         """What it remembers, by the names of a checkpoint."""
         self._momenta: list[Tensor] = []
         if flat.stacks:
