@@ -76,6 +76,7 @@ def write_evaluation(
         "created": (trace.ravel() // 7).astype(np.int32),
         "closed": (trace.ravel() // 12).astype(np.int32),
         "trace_legal": pa.array([bool(fine) if searches else None for fine in legal.ravel()], pa.bool_()),
+        "trace_sound": pa.array([bool(fine) if searches else None for fine in legal.ravel()], pa.bool_()),
         "violation": pa.array(
             [
                 None if fine or not searches else str(kind)
@@ -164,6 +165,7 @@ def write_answers(directory: Path, *, size: int = 8, keep: float = 1.0, round_: 
         "optimal_length": nodes,
         "trace_length": [len(trace) for trace in traces],
         "trace_legal": [keep == 1.0] * len(mazes),
+        "trace_sound": [keep == 1.0] * len(mazes),
         "violation": pa.array([None if keep == 1.0 else VIOLATIONS[1]] * len(mazes), pa.string()),
     }
     settings = {"width": size, "height": size}

@@ -140,6 +140,7 @@ def test_the_command_prints_a_verdict_per_line(tmp_path, capsys) -> None:
         "plan_length": 5,
         "optimal_length": 5,
         "trace_legal": None,
+        "trace_sound": None,
         "violation": None,
     }
 

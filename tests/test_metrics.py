@@ -25,6 +25,7 @@ VERDICTS = {
     "optimal_length": [4, 4, 6, 6, 5, 5],
     "trace_length": [10, 30, 50, 70, 5, 0],
     "trace_legal": [True, False, True, False, False, None],
+    "trace_sound": [True, True, True, False, False, None],
 }
 ASTAR = {"task_id": ["a", "b", "c"], "lengths": [[40, 60], [100, 100], [20, 40]]}
 
@@ -57,6 +58,7 @@ def without_row(index: int) -> dict:
         ("astar_on_optimal_length", 50),
         ("length_ratio_of_means", 50 / 20),
         ("legal_traces", 2 / 5),
+        ("sound_traces", 3 / 5),
     ],
 )
 def test_each_metric_is_what_a_hand_computes(name: str, expected: float) -> None:

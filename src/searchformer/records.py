@@ -49,6 +49,8 @@ class Verdict:
     """Close steps in the trace."""
     trace_legal: bool | None
     """Whether the trace is a legal execution of A*; None without a trace."""
+    trace_sound: bool | None
+    """Whether it is legal but for the order of closing and children left out; None without a trace."""
     violation: str | None
     """The first thing that is wrong with the trace."""
     violation_position: int

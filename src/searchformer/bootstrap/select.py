@@ -34,52 +34,20 @@ class Rule:
     """How to choose among a task's candidates."""
 
     explanation: str
-    admits: Callable[[Verdict, "Answer"], bool] = lambda verdict, answer: True
+    admits: Callable[[Verdict], bool] = lambda verdict: True
     """Is this answer, whose plan is optimal, good enough to learn from?"""
     keep: int = 1
     """The shortest so many distinct ones are taken; the task's current trace stays if there is none."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer as token codes (see search/validate.py)."""
-
-    codes: np.ndarray
-    plan_begin: int
-    create: int
-    """Code of the word `create`."""
-    plan: int
-    """Code of the word `plan`."""
-
-    def holds_its_plan(self) -> bool:
-        """Whether the nodes of the plan are created in the trace, one after the other."""
-        created = iter(self._steps(self.codes[: self.plan_begin], self.create))
-        plan = self._steps(self.codes[self.plan_begin :], self.plan)
-        return all(any(_holds(step, node) for step in created) for node in plan)
-
-    @staticmethod
-    def _steps(codes: np.ndarray, word: int) -> Iterator[list[int]]:
-        """What stands behind each `word`, up to the next word of the grammar."""
-        for start in np.flatnonzero(codes == word):
-            rest = codes[start + 1 :]
-            ends = np.flatnonzero(rest <= word)
-            yield rest[: ends[0] if len(ends) else None].tolist()
-
-
-def _holds(step: list[int], node: list[int]) -> bool:
-    """Whether the node's tokens stand together in the step."""
-    return any(step[at : at + len(node)] == node for at in range(len(step) - len(node) + 1))
-
-
 RULES = {
     "paper": Rule("the shortest trace that ends in an optimal plan"),
     "several": Rule("the four shortest different ones", keep=4),
-    "grounded": Rule(
-        "the shortest that also creates every node of its plan", lambda verdict, answer: answer.holds_its_plan()
+    "sound": Rule(
+        "the shortest that is a true search, legal but for the order of closing and children left out",
+        lambda verdict: bool(verdict.trace_sound),
     ),
-    "legal": Rule(
-        "the shortest that is also a legal execution of A*", lambda verdict, answer: bool(verdict.trace_legal)
-    ),
+    "legal": Rule("the shortest that is also a legal execution of A*", lambda verdict: bool(verdict.trace_legal)),
 }
 
 
@@ -169,7 +137,6 @@ def _choose(
     judge = Judge(rollouts.domain)
     optimal = {task: judge.optimal_length(problem) for task, problem in rollouts.problems.items()}
     codes = codes_of(rollouts.domain, rollouts.vocabulary.tokens)
-    create, plan = judge.validator.keywords - 1, judge.validator.keywords - 3
     total = len(current) * rollouts.config["samples"]
     best: dict[str, list[tuple[int, int, Candidate]]] = {}
     for done, (task, sample, ids, finished) in enumerate(rollouts.answers(), start=1):
@@ -181,7 +148,7 @@ def _choose(
             continue
         problem = rollouts.problems[task]
         verdict = judge.judge(problem, answer, optimal_length=optimal[task], finished=finished)
-        if verdict.verdict != OPTIMAL or not rule.admits(verdict, Answer(answer, length, create, plan)):
+        if verdict.verdict != OPTIMAL or not rule.admits(verdict):
             continue
         heap = best.setdefault(task, [])
         candidate = Candidate(length, sample, tuple(ids.tolist()))

@@ -15,7 +15,7 @@ def run(
     samples: Annotated[int, typer.Option(min=1, help="Answers per training task.")] = 32,
     tasks: Annotated[int | None, typer.Option(min=1, help="Training tasks used.", show_default="all")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Take other training tasks in every round.")] = False,
-    rule: Annotated[str, typer.Option(help="Selection: paper, several, grounded or legal.")] = "paper",
+    rule: Annotated[str, typer.Option(help="Selection: paper, sound, several or legal.")] = "paper",
     temperature: Annotated[float, typer.Option(help="Of sampling answers to training tasks.")] = 1.0,
     steps: Annotated[int, typer.Option(min=1, help="Fine-tuning steps per round.")] = 10_000,
     batch_size: Annotated[

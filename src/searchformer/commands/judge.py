@@ -19,7 +19,8 @@ def run(
     """Judge each answer by the domain's rules, and its trace by A*'s, a line of JSON each.
 
     Prints `verdict` (optimal, feasible, invalid), `reason`, `plan_length` and `optimal_length` in nodes, `trace_legal`
-    (null without a trace) and `violation`. An answer is space-separated tokens, without bos and eos.
+    and `trace_sound` (legal but for the order of closing and children left out; both null without a trace) and
+    `violation`. An answer is space-separated tokens, without bos and eos.
     """
     from searchformer.commands.tasks import read_tasks
     from searchformer.domains import TaskError, make_domain
@@ -42,6 +43,7 @@ def run(
             "plan_length": verdict.plan_length if verdict.plan_length >= 0 else None,
             "optimal_length": verdict.optimal_length if verdict.optimal_length >= 0 else None,
             "trace_legal": verdict.trace_legal,
+            "trace_sound": verdict.trace_sound,
             "violation": verdict.violation and f"{verdict.violation} at token {verdict.violation_position}",
         }
         typer.echo(json.dumps(shown))

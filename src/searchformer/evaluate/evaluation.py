@@ -39,6 +39,7 @@ VERDICT_COLUMNS = pa.schema(
         ("created", pa.int32()),
         ("closed", pa.int32()),
         ("trace_legal", pa.bool_()),
+        ("trace_sound", pa.bool_()),
         ("violation", pa.string()),
         ("violation_position", pa.int32()),
         ("legal_share", pa.float64()),

@@ -54,6 +54,7 @@ class Judge:
             created=trace.created if trace else 0,
             closed=trace.closed if trace else 0,
             trace_legal=trace.legal if trace else None,
+            trace_sound=trace.sound if trace else None,
             violation=trace.violation if trace else None,
             violation_position=trace.position if trace else -1,
             legal_share=trace.legal_steps / max(trace.steps, 1) if trace else 0.0,

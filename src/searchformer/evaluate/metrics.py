@@ -47,6 +47,8 @@ class Scores:
     """bool [n, m]: there was a trace to judge."""
     trace_legal: np.ndarray
     """bool [n, m]: the trace is a legal execution of A*."""
+    trace_sound: np.ndarray
+    """bool [n, m]: it is one but for the order of closing and children left out."""
     optimal_length: np.ndarray
     """int [n]: nodes of an optimal plan."""
     astar_lengths: np.ndarray
@@ -58,7 +60,7 @@ class Scores:
         n, m = self.correct.shape
         shapes = {
             **dict.fromkeys(("correct", "optimal", "plan_length", "trace_length"), (n, m)),
-            **dict.fromkeys(("trace_judged", "trace_legal"), (n, m)),
+            **dict.fromkeys(("trace_judged", "trace_legal", "trace_sound"), (n, m)),
             "optimal_length": (n,),
             "astar_lengths": (n, self.astar_lengths.shape[-1]),
         }
@@ -113,6 +115,7 @@ class Scores:
             trace_length=grid(_integers(verdicts, "trace_length")),
             trace_judged=grid(legal.is_valid().to_numpy()),
             trace_legal=grid(legal.fill_null(False).to_numpy()),
+            trace_sound=grid(_column(verdicts, "trace_sound").cast(pa.bool_()).fill_null(False).to_numpy()),
             optimal_length=optimal_length[:, 0],
             astar_lengths=_astar_lengths(astar, task_ids=task_ids),
             exact=grid(_column(verdicts, "exact").to_numpy()) if "exact" in verdicts.column_names else None,
@@ -355,6 +358,11 @@ def legal_traces(scores: Scores) -> Ratio:
     return Ratio((scores.trace_judged & scores.trace_legal).sum(axis=1), scores.trace_judged.sum(axis=1) * 1.0)
 
 
+def sound_traces(scores: Scores) -> Ratio:
+    """Sound traces / judged traces, over all answers that hold a trace."""
+    return Ratio((scores.trace_judged & scores.trace_sound).sum(axis=1), scores.trace_judged.sum(axis=1) * 1.0)
+
+
 METRICS: dict[str, Callable[[Scores], Ratio]] = {
     metric.__name__: metric
     for metric in (
@@ -371,6 +379,7 @@ METRICS: dict[str, Callable[[Scores], Ratio]] = {
         astar_on_optimal_length,
         length_ratio_of_means,
         legal_traces,
+        sound_traces,
     )
 }
 """Every metric that needs nothing but `Scores`, by the name it has in metrics.json."""

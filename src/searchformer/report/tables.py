@@ -104,6 +104,7 @@ SEARCH = (
     (Column("ilr_on_solved_shortest", "ILR of shortest (solved)", 3), 1.0),
     (Column("ilr_on_optimal_shortest", "ILR of shortest (optimal)", 3), 1.0),
     (Column("legal_traces", "Legal A* traces (%)", 1), 100.0),
+    (Column("sound_traces", "Sound traces (%)", 1), 100.0),
 )
 
 ERRORS = (

@@ -62,7 +62,9 @@ VIOLATIONS = (
 TO_CREATE, TO_SKIP, DONE = range(3)
 
 # Entries of Ground.result.
-VIOLATION, POSITION, STEPS, LEGAL, COST_ERRORS, ESTIMATE_ERRORS, CREATED, CLOSED, CHOICES, NODES, EPOCH = range(11)
+VIOLATION, POSITION, STEPS, LEGAL, COST_ERRORS, ESTIMATE_ERRORS, CREATED, CLOSED, CHOICES, NODES, EPOCH, UNTRUE = range(
+    12
+)
 
 
 class Ground(NamedTuple):
@@ -372,7 +374,7 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
     while at < trace_end:
         stop = step_end(codes, at, trace_end, keywords)
         result[STEPS] += 1
-        violation, position = NONE, at
+        violation, position, untrue = NONE, at, True
         is_create = codes[at] == create_word
         has_costs = stop - at >= 4 and codes[stop - 2] >= COST and codes[stop - 1] >= COST
         if not has_costs or (not is_create and codes[at] != close_word):
@@ -382,12 +384,14 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
         elif is_create:
             result[CREATED] += 1
             violation = create_step(problem, codes, at, stop, node, children, ground, cost_weight, estimate_weight)
+            untrue = violation != NONE
         else:
             result[CLOSED] += 1
             missing = False
             for index in range(children):
                 missing = missing or fate[index] == TO_CREATE
             violation = close_step(problem, codes, at, stop, trace_end, keywords, ground, cost_weight, estimate_weight)
+            untrue = violation != NONE and violation != NOT_LEAST
             if missing and violation != NOT_OPEN and violation != IS_CLOSED:
                 violation = CHILD_MISSING
             if closing[0] >= 0:
@@ -399,6 +403,8 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
                     goal = node
                 else:
                     children = find_fates(problem, node, ground, cost_weight, estimate_weight)
+        if untrue:
+            result[UNTRUE] += 1
         if violation == NONE:
             result[LEGAL] += 1
         else:
@@ -409,10 +415,12 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
             note(result, violation, position)
         at = stop
     if goal < 0:
+        result[UNTRUE] += 1
         note(result, GOAL_OPEN, trace_end)
-    elif result[VIOLATION] == NONE:
+    elif result[UNTRUE] == 0:
         wrong = plan_deviates(problem, codes, trace_end, end, keywords, goal, ground)
         if wrong >= 0:
+            result[UNTRUE] += 1
             note(result, BAD_PLAN, wrong)
 
 

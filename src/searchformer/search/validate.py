@@ -3,13 +3,14 @@
 In: a problem and an answer's tokens as codes. Out: the first violation with its position and kind, and counts. Legal
 means: the start is created first; each create is a child of the node just closed with the right g and h, and one that
 A* would not skip; no child is left out; each close takes an open node of least f; the search ends when the goal is
-closed; the plan follows the parents. Try: `searchformer judge maze FILE.jsonl`.
+closed; the plan follows the parents. Sound means: all of that but for the order of closing and for children left out,
+so that what the trace says is true and leads to the plan. Try: `searchformer judge maze FILE.jsonl`.
 """
 
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +45,8 @@ class TraceVerdict:
     """What became of a trace."""
 
     legal: bool
+    sound: bool
+    """Legal but for the order of closing and children left out: a search, if not A*'s."""
     violation: str | None
     """One of `replay.VIOLATIONS`; None if legal."""
     position: int
@@ -109,12 +112,14 @@ class Validator:
         begin = self.plan_begin(codes)
         ground = self._prepare(problem, len(codes))
         best: TraceVerdict | None = None
+        sound = False
         waiting: deque[tuple[int, ...]] = deque([()])
         for _ in range(MOST_REPLAYS):
             changes = waiting.popleft()
             ground.choices[:] = 0
             ground.choices[: len(changes)] = changes
             verdict = self._replay(problem, codes, begin, ground)
+            sound = sound or verdict.sound
             if best is None or verdict.legal or verdict.position > best.position:
                 best = verdict
             if not verdict.legal:
@@ -122,7 +127,7 @@ class Validator:
             if verdict.legal or not waiting:
                 break
         assert best is not None
-        return best
+        return replace(best, sound=sound)
 
     def _replay(self, problem: np.ndarray, codes: np.ndarray, begin: int, ground: replay.Ground) -> TraceVerdict:
         self.kernels.replay_trace(problem, codes, begin, len(codes), self.keywords, *self.weights, ground)
@@ -131,6 +136,7 @@ class Validator:
         legal = violation == replay.NONE
         return TraceVerdict(
             legal=legal,
+            sound=result[replay.UNTRUE] == 0,
             violation=None if legal else replay.VIOLATIONS[violation],
             position=-1 if legal else result[replay.POSITION],
             steps=result[replay.STEPS],
@@ -178,5 +184,5 @@ def _allocate(nodes: int, state_size: int, max_children: int, room: int) -> repl
         tokens=np.zeros(room, dtype=np.int32),
         choices=np.zeros(64, dtype=np.int64),
         alternatives=np.zeros(64, dtype=np.int64),
-        result=np.zeros(11, dtype=np.int64),
+        result=np.zeros(12, dtype=np.int64),
     )
