@@ -251,6 +251,20 @@ def test_two_runs_of_one_name_are_refused():
         stages_of(make_recipe(values(train=[entry, entry | {"steps": 9}])))
 
 
+def test_runs_may_begin_with_the_weights_of_others():
+    lists = {"seed": [0, 1], "plan_only": [False, True]}
+    first = values()["train"][0] | lists
+    recipe = make_recipe(values(train=[first, first | {"name": "longer", "init_from": "tiny"}]))
+    beginnings = {run.slug: run.begins_with for run in train_runs(recipe)}
+    assert beginnings["tiny-plan-seed1"] is None
+    assert beginnings["longer-plan-seed1"] == "tiny-plan-seed1"
+    assert "train/tiny-plan-seed1" in next(s.needs for s in stages_of(recipe) if s.key == "train/longer-plan-seed1")
+    for wrong in ({"init_from": "other"}, {"seed": 2, "init_from": "tiny"}, {"init_from": "longer"}):
+        entries = [first, first | {"name": "longer"} | wrong]
+        with pytest.raises(SearchformerError, match=r"train\[1\].init_from: expected one .* run .*; found 0"):
+            train_runs(make_recipe(values(train=entries)))
+
+
 def test_bootstraps_take_every_searching_run_that_they_name_once_per_rule():
     train = [values()["train"][0] | {"seed": [0, 1], "plan_only": [False, True]}]
     entry = values()["bootstrap"][0] | {"train": ["tiny", "*-seed1"], "rule": ["paper", "other"]}
@@ -468,6 +482,18 @@ def test_small_models_train_side_by_side(tmp_path, monkeypatch):
     assert "training 3 models, 2 at a time; what they say is in train/NAME.log" in display.lines
     assert all("step 20" in (tmp_path / f"run/{key}.log").read_text() for key in trained)
     assert [name for name, _ in outcome.evaluations] == [f"tiny-search-seed{seed}" for seed in range(3)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_waits_for_the_one_whose_weights_it_begins_with(tmp_path, jobs):
+    first = values()["train"][0] | {"seed": [0, 1]}
+    longer = first | {"name": "longer", "init_from": "tiny", "seed": 1}
+    recipe = make_recipe(values(train=[first, longer], bootstrap=[]))
+    outcome = run_recipe(recipe, tmp_path / "run", display=Heard(), workers=1, jobs=jobs, command="")
+    order = [key for key in outcome.ran if key.startswith("train/")]
+    assert order.index("train/tiny-search-seed1") < order.index("train/longer-search-seed1")
+    config = json.loads((tmp_path / "run/train/longer-search-seed1/config.json").read_text())
+    assert config["init_from"].endswith("train/tiny-search-seed1/model")
 
 
 def test_one_of_several_trainings_that_fails_is_named_and_the_others_are_kept(tmp_path, monkeypatch):

@@ -161,5 +161,5 @@ def show_plan(recipe: "Recipe", *, as_json: bool) -> None:
         table.add_row(stage.key, cost[0].size, *(duration(one.seconds) for one in cost))
     console = Console()
     if recipe.description:
-        console.print(recipe.description.strip(), markup=False, highlight=False)
+        console.print(" ".join(recipe.description.split()), markup=False, highlight=False)
     console.print(table)

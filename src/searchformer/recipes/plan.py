@@ -27,6 +27,8 @@ class TrainRun:
     seed: int
     spec: TrainSpec
     """What all runs of the entry share."""
+    begins_with: str | None = None
+    """The run whose weights it begins with."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ def stages_of(recipe: Recipe) -> list[Stage]:
     runs = train_runs(recipe)
     stages = [Stage("data", name, spec) for name, spec in recipe.data.items()]
     for run in runs:
-        stages.append(Stage("train", run.slug, run, (f"data/{run.data}",)))
+        before = (f"train/{run.begins_with}",) if run.begins_with else ()
+        stages.append(Stage("train", run.slug, run, (f"data/{run.data}", *before)))
         answers = AnswerRun(run, recipe.evaluation)
         stages.append(Stage("rollout", run.slug, answers, (f"data/{run.data}", f"train/{run.slug}")))
     for boot in bootstrap_runs(recipe, runs):
@@ -90,7 +93,29 @@ def train_runs(recipe: Recipe) -> list[TrainRun]:
     telling = [
         field for field in ("data", "model", "sequences", "seed") if len({getattr(run, field) for run in runs}) > 1
     ]
-    return [replace(run, slug=_slug(run, telling)) for run in runs]
+    named: list[TrainRun] = []
+    for run in runs:
+        named.append(replace(run, slug=_slug(run, telling), begins_with=_beginning(run, named, recipe)))
+    return named
+
+
+def _beginning(run: TrainRun, above: list[TrainRun], recipe: Recipe) -> str | None:
+    """The run above that this one begins with; where several fit, the one of the same data, sequences and seed."""
+    if run.spec.init_from is None:
+        return None
+    path, name = f"train[{recipe.train.index(run.spec)}].init_from", run.spec.init_from
+    fitting = [
+        other for other in above if (other.spec.name, other.model, other.plan_only) == (name, run.model, run.plan_only)
+    ]
+    for field in ("data", "sequences", "seed"):
+        if len(fitting) > 1:
+            fitting = [other for other in fitting if getattr(other, field) == getattr(run, field)]
+    if len(fitting) != 1:
+        variant = "solution-only" if run.plan_only else "search-augmented"
+        raise SearchformerError(
+            f"{path}: expected one {variant} run of {run.model} in an entry above called {name!r}; found {len(fitting)}"
+        )
+    return fitting[0].slug
 
 
 def _combinations(entry: TrainSpec) -> list[TrainRun]:

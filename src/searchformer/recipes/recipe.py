@@ -65,6 +65,8 @@ class TrainSpec(_Section):
     """Train on the first so many tasks by task id; all when left out."""
     seed: Many[Annotated[int, Field(ge=0)]] = (0,)
     """Draws the first weights and the order of the batches."""
+    init_from: str | None = None
+    """Name of an entry above: each run begins with the weights of its run of the same model and variant."""
     steps: int | None = Field(default=None, ge=1)
     """Optimiser steps."""
     batch_size: int | None = Field(default=None, ge=1)

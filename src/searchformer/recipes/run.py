@@ -134,7 +134,9 @@ class _Run:
     def train_together(self) -> None:
         """Train all models that are still to be trained, if several fit side by side; the answers come after."""
         runs = [(stage, stage.work) for stage in self.stages if isinstance(stage.work, TrainRun)]
-        waiting = [(stage, run) for stage, run in runs if not self.is_complete(stage)]
+        missing = [(stage, run) for stage, run in runs if not self.is_complete(stage)]
+        late = {stage.name for stage, _ in missing}
+        waiting = [(stage, run) for stage, run in missing if run.begins_with not in late]
         if not waiting:
             return
         if not self.ran:
@@ -155,6 +157,7 @@ class _Run:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        self.train_together()  # those that begin with the weights of these
 
     def _train_beside(self, stage: Stage, run: TrainRun, places: "Queue[dict[str, str]]") -> float:
         """Train one of several models on a place of its own; the seconds it took."""
@@ -223,6 +226,8 @@ class _Run:
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
     ) -> None:
         where = {"data": self.out / "data" / run.data, "out": directory, "device": self.recipe.device}
+        if run.begins_with:
+            where["init_from"] = self.out / "train" / run.begins_with / "model"
         command = train_command(where | train_options(run), processes=run.spec.processes)
         done = launch(command, log=log, place=place)
         if done:
@@ -271,7 +276,9 @@ class _Run:
 
 def train_options(run: TrainRun) -> dict[str, Any]:
     """What `searchformer train` is told, besides where things are."""
-    shared = run.spec.model_dump(exclude={"name", "data", "model", "plan_only", "sequences", "seed", "processes"})
+    shared = run.spec.model_dump(
+        exclude={"name", "data", "model", "plan_only", "sequences", "seed", "init_from", "processes"}
+    )
     return {"model": run.model, "plan_only": run.plan_only, "sequences": run.sequences, "seed": run.seed, **shared}
 
 
