@@ -249,7 +249,7 @@ def test_the_attention_kernel_is_attention(dtype: type, tolerance: float) -> Non
     keys_SD, values_SD = generator.standard_normal((2, length, heads * width)).astype(np.float32)
     query_1D = generator.standard_normal((1, heads * width)).astype(np.float32)
     keys = np.empty((4, 1, heads, width // share, 64), dtype)
-    values = np.empty((4, 1, heads, 64, width // share), dtype)
+    values = np.full_like(keys, np.nan if dtype == np.float32 else 127 if dtype == np.int8 else 0xFFFFFFFF, dtype)
     scales = np.empty((4, 1, heads, 2, 64 if dtype == np.int8 else 0), np.float32)
     table, out = np.array([[3, 0, 2]], np.int32), np.empty_like(query_1D)
     kernels.store_prompt(keys_SD, values_SD, keys, values, scales, 0, table[0])

@@ -26,7 +26,7 @@ def run(
     prefix: Annotated[str, typer.Option(help="Tokens every answer begins with, separated by spaces.")] = "",
     constrain: Annotated[bool, typer.Option("--constrain", help="Only tokens that the grammar allows next.")] = False,
     precision: Annotated[
-        str, typer.Option(help="fp32, bf16, int8 (CPU: an 8-bit cache), or auto: bf16 where the processor has it.")
+        str, typer.Option(help="fp32, bf16, int8 (CPU: an 8-bit cache), or auto: bf16, except on GPUs without it.")
     ] = "auto",
     slots: Annotated[int, typer.Option(min=1, help="Sequences at a time, per worker.")] = 128,
     cache_gb: Annotated[float, typer.Option(help="Most memory for keys and values, all workers together.")] = 4.0,

@@ -80,7 +80,7 @@ class CpuBackend:
         if precision not in PRECISIONS:
             raise SearchformerError(f"a precision is one of {', '.join(PRECISIONS)}; found {precision!r}")
         native = has_native_bf16()
-        self.precision = ("bf16" if native else "fp32") if precision == "auto" else precision
+        self.precision = "bf16" if precision == "auto" else precision
         self.threads = threads or torch.get_num_threads()
         self.model, self.config = model, model.config
         self._products = torch.bfloat16 if native and self.precision != "fp32" else torch.float32
@@ -128,7 +128,7 @@ class CpuBackend:
         shape, width = (blocks, self.config.layers, self.config.heads), self.config.head_dim
         dtype, share = {"fp32": (np.float32, 1), "bf16": (np.uint32, 2), "int8": (np.int8, 1)}[self.precision]
         keys = np.empty((*shape, width // share, BLOCK), dtype)
-        values = np.empty((*shape, BLOCK, width // share), dtype)
+        values = np.empty_like(keys)
         return keys, values, np.empty((*shape, 2, BLOCK if self.precision == "int8" else 0), np.float32)
 
     def _allocate(self, blocks: int) -> None:

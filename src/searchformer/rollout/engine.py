@@ -40,8 +40,8 @@ class Engine:
     """A model, ready to sample.
 
     `precision` is fp32 (the answers of `naive.py`, token for token), bf16 (half the cache; products in bf16 where the
-    processor has them), int8 (a quarter of the cache, CPU only), or auto: bf16 where the processor has bf16 products,
-    else fp32. `slots` sequences run at a time; the cache takes up to `cache_gb` GB, and only what is needed of that.
+    processor has them), int8 (a quarter of the cache, CPU only), or auto: bf16 on CPUs, and on GPUs that have it, else
+    fp32. `slots` sequences run at a time; the cache takes up to `cache_gb` GB, and only what is needed of that.
     `threads` is for the CPU, `compile` for other devices.
     """
 

@@ -126,50 +126,46 @@ def _put_for(target: Any, row: Any, column: Any, value: Any) -> Callable[..., No
     return put
 
 
-def _pair(matrix: Any, row: int, column: int, next_row: int, next_column: int) -> Any:
-    """The numbers at (row, column) and at (next_row, next_column); words hold both in one place, (row, column)."""
+def _pair(matrix: Any, row: int, next_row: int, column: int) -> Any:
+    """The numbers at (row, column) and at (next_row, column); words hold both in one place, (row, column)."""
 
 
 @overload(_pair, jit_options={"fastmath": _FAST})
-def _pair_for(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any) -> Callable[..., Any]:
+def _pair_for(matrix: Any, row: Any, next_row: Any, column: Any) -> Callable[..., Any]:
     if matrix.dtype == types.uint32:
 
-        def pair(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any) -> Any:
+        def pair(matrix: Any, row: Any, next_row: Any, column: Any) -> Any:
             word = matrix[row, column]
             return _low(word), _high(word)
     else:
 
-        def pair(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any) -> Any:
-            return np.float32(matrix[row, column]), np.float32(matrix[next_row, next_column])
+        def pair(matrix: Any, row: Any, next_row: Any, column: Any) -> Any:
+            return np.float32(matrix[row, column]), np.float32(matrix[next_row, column])
 
     return pair
 
 
-def _keep_pair(
-    matrix: Any, row: int, column: int, next_row: int, next_column: int, first: float, second: float
-) -> None:
+def _keep_pair(matrix: Any, row: int, next_row: int, column: int, first: float, second: float) -> None:
     """Write what `_pair` reads; only called from compiled code."""
 
 
 @overload(_keep_pair, jit_options={"fastmath": _FAST})
-def _keep_pair_for(
-    matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any
-) -> Callable[..., None]:
+def _keep_pair_for(matrix: Any, row: Any, next_row: Any, column: Any, first: Any, second: Any) -> Callable[..., None]:
     if matrix.dtype == types.uint32:
 
-        def keep(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any) -> None:
+        def keep(matrix: Any, row: Any, next_row: Any, column: Any, first: Any, second: Any) -> None:
             high = np.uint32(_rounded_bits(second)) << np.uint32(16)
             matrix[row, column] = np.uint32(_rounded_bits(first)) | high
     elif matrix.dtype == types.int8:
 
-        def keep(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any) -> None:
+        def keep(matrix: Any, row: Any, next_row: Any, column: Any, first: Any, second: Any) -> None:
             matrix[row, column] = np.int8(np.rint(first))
-            matrix[next_row, next_column] = np.int8(np.rint(second))
+            matrix[next_row, column] = np.int8(np.rint(second))
     else:
 
-        def keep(matrix: Any, row: Any, column: Any, next_row: Any, next_column: Any, first: Any, second: Any) -> None:
+        def keep(matrix: Any, row: Any, next_row: Any, column: Any, first: Any, second: Any) -> None:
             matrix[row, column] = first
-            matrix[next_row, next_column] = second
+            matrix[next_row, column] = second
 
     return keep
 
@@ -236,17 +232,19 @@ def _scale_of(vector: np.ndarray) -> float:
 
 @_compiled
 def _store(
-    key_E: np.ndarray, value_E: np.ndarray, keys_EB: np.ndarray, values_BE: np.ndarray, scale_2B: np.ndarray, at: int
+    key_E: np.ndarray, value_E: np.ndarray, keys_EB: np.ndarray, values_EB: np.ndarray, scale_2B: np.ndarray, at: int
 ) -> None:
-    """Write one position of one head into its block: keys as a column, values as a row."""
+    """Write one position of one head into its block, as a column. Blocks begin with values of 0, see `_add_values`."""
+    if at == 0:
+        values_EB[:] = 0
     key_step = value_step = _ONE
     if scale_2B.shape[1] > 0:
         key_step, value_step = _scale_of(key_E), _scale_of(value_E)
         scale_2B[0, at], scale_2B[1, at] = key_step, value_step
     half = key_E.shape[0] // 2
     for e in range(half):
-        _keep_pair(keys_EB, e, at, half + e, at, key_E[e] / key_step, key_E[half + e] / key_step)
-        _keep_pair(values_BE, at, e, at, half + e, value_E[e] / value_step, value_E[half + e] / value_step)
+        _keep_pair(keys_EB, e, half + e, at, key_E[e] / key_step, key_E[half + e] / key_step)
+        _keep_pair(values_EB, e, half + e, at, value_E[e] / value_step, value_E[half + e] / value_step)
 
 
 @_compiled
@@ -256,7 +254,7 @@ def rotate_and_store(
     sines: np.ndarray,
     position_R: np.ndarray,
     keys_NLHEB: np.ndarray,
-    values_NLHBE: np.ndarray,
+    values_NLHEB: np.ndarray,
     scales_NLH2B: np.ndarray,
     layer: int,
     table_RT: np.ndarray,
@@ -288,7 +286,7 @@ def rotate_and_store(
                 key,
                 value,
                 keys_NLHEB[block, layer, head],
-                values_NLHBE[block, layer, head],
+                values_NLHEB[block, layer, head],
                 scales_NLH2B[block, layer, head],
                 at,
             )
@@ -299,7 +297,7 @@ def store_prompt(
     keys_SD: np.ndarray,
     values_SD: np.ndarray,
     keys_NLHEB: np.ndarray,
-    values_NLHBE: np.ndarray,
+    values_NLHEB: np.ndarray,
     scales_NLH2B: np.ndarray,
     layer: int,
     table_T: np.ndarray,
@@ -314,7 +312,7 @@ def store_prompt(
                 keys_SD[position, head * width : (head + 1) * width],
                 values_SD[position, head * width : (head + 1) * width],
                 keys_NLHEB[block, layer, head],
-                values_NLHBE[block, layer, head],
+                values_NLHEB[block, layer, head],
                 scales_NLH2B[block, layer, head],
                 at,
             )
@@ -339,38 +337,32 @@ def _scores(query_E: np.ndarray, keys_EB: np.ndarray, ahead: np.ndarray, score_B
         a0, a1, b0, b1 = query_E[e], query_E[e + 1], query_E[half + e], query_E[half + e + 1]
         line = _fetch(ahead, line, (e + 2) * ahead.nbytes // half)
         for n in range(BLOCK):
-            k0, l0 = _pair(keys_EB, e, n, half + e, n)
-            k1, l1 = _pair(keys_EB, e + 1, n, half + e + 1, n)
+            k0, l0 = _pair(keys_EB, e, half + e, n)
+            k1, l1 = _pair(keys_EB, e + 1, half + e + 1, n)
             score_B[n] += a0 * k0 + b0 * l0 + a1 * k1 + b1 * l1
     for e in range(whole, half):
         for n in range(BLOCK):
-            k0, l0 = _pair(keys_EB, e, n, half + e, n)
+            k0, l0 = _pair(keys_EB, e, half + e, n)
             score_B[n] += query_E[e] * k0 + query_E[half + e] * l0
 
 
 @_compiled
-def _add_values(
-    weight_B: np.ndarray, values_BE: np.ndarray, count: int, ahead: np.ndarray, total_E: np.ndarray
-) -> None:
-    """total += weight @ values, over the first `count` positions of a block; meanwhile `ahead` is fetched."""
+def _add_values(weight_B: np.ndarray, values_EB: np.ndarray, ahead: np.ndarray, total_E: np.ndarray) -> None:
+    """total += values @ weight, over all positions of a block; meanwhile the block `ahead` is fetched.
+
+    Positions that are not written yet weigh 0; what is there must be a number all the same.
+    """
     half = total_E.shape[0] // 2
-    whole, line = count - count % 4, 0
-    for b in range(0, whole, 4):
-        w0, w1, w2, w3 = weight_B[b], weight_B[b + 1], weight_B[b + 2], weight_B[b + 3]
-        line = _fetch(ahead, line, (b + 4) * ahead.nbytes // BLOCK)
-        for n in range(half):
-            u0, v0 = _pair(values_BE, b, n, b, half + n)
-            u1, v1 = _pair(values_BE, b + 1, n, b + 1, half + n)
-            u2, v2 = _pair(values_BE, b + 2, n, b + 2, half + n)
-            u3, v3 = _pair(values_BE, b + 3, n, b + 3, half + n)
-            total_E[n] += w0 * u0 + w1 * u1 + w2 * u2 + w3 * u3
-            total_E[half + n] += w0 * v0 + w1 * v1 + w2 * v2 + w3 * v3
-    for b in range(whole, count):
-        w0 = weight_B[b]
-        for n in range(half):
-            u0, v0 = _pair(values_BE, b, n, b, half + n)
-            total_E[n] += w0 * u0
-            total_E[half + n] += w0 * v0
+    line = 0
+    for e in range(half):
+        line = _fetch(ahead, line, (e + 1) * ahead.nbytes // half)
+        first, second = _ZERO, _ZERO
+        for n in range(BLOCK):
+            u, v = _pair(values_EB, e, half + e, n)
+            first += weight_B[n] * u
+            second += weight_B[n] * v
+        total_E[e] += first
+        total_E[half + e] += second
 
 
 @_compiled
@@ -390,10 +382,18 @@ def _softmax(scores: np.ndarray, length: int) -> None:
 
 
 @_compiled
+def _place(number: int, rows: int, heads: int, stream: bool) -> tuple[int, int]:
+    """Row and head of the number-th piece of work: row by row where all blocks are read once, else head by head."""
+    if stream:
+        return number // heads, number % heads
+    return number % rows, number // rows
+
+
+@_compiled
 def attend(
     query_RD: np.ndarray,
     keys_NLHEB: np.ndarray,
-    values_NLHBE: np.ndarray,
+    values_NLHEB: np.ndarray,
     scales_NLH2B: np.ndarray,
     layer: int,
     table_RT: np.ndarray,
@@ -404,44 +404,44 @@ def attend(
 ) -> None:
     """Attention of one query per row over the first `length_R` positions of the blocks in the row's table.
 
-    Heads are the outer loop: rows that share their blocks (the prompt's, in cross-attention) find them in the core's
-    own cache. Blocks that come from main memory instead (`stream`) are asked for one ahead. `scores` is scratch for
-    the longest row, rounded up to whole blocks.
+    Head by head, so that rows that share their blocks (the prompt's, in cross-attention) find them in the core's own
+    cache. Blocks that come from main memory instead (`stream`) are read in the order in which they lie there, and are
+    asked for one ahead. `scores` is scratch for the longest row, rounded up to whole blocks.
     """
     rows, heads, scaled = length_R.shape[0], keys_NLHEB.shape[2], scales_NLH2B.shape[4] > 0
     width = query_RD.shape[1] // heads
     query, total = np.empty(width, np.float32), np.empty(width, np.float32)
     shrink = np.float32(1.0 / np.sqrt(width))
-    for head in range(heads):
-        first = head * width
-        for row in range(rows):
-            length = length_R[row]
-            for e in range(width):
-                query[e] = widen(query_RD[row, first + e]) * shrink
-                total[e] = 0.0
-            last = (length - 1) // BLOCK
-            for i in range(last + 1):
-                block, score = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
-                ahead = values_NLHBE[table_RT[row, 0], layer, head]
-                if i < last:
-                    ahead = keys_NLHEB[table_RT[row, i + 1], layer, head]
-                _scores(query, keys_NLHEB[block, layer, head], ahead if stream else ahead[:0], score)
-                if scaled:
-                    for b in range(BLOCK):
-                        score[b] *= scales_NLH2B[block, layer, head, 0, b]
-            _softmax(scores, length)
-            for i in range(last + 1):
-                block, weight = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
-                ahead = keys_NLHEB[table_RT[(row + 1) % rows, 0], layer, (head + (row + 1) // rows) % heads]
-                if i < last:
-                    ahead = values_NLHBE[table_RT[row, i + 1], layer, head]
-                count = min(BLOCK, length - i * BLOCK)
-                if scaled:
-                    for b in range(count):
-                        weight[b] *= scales_NLH2B[block, layer, head, 1, b]
-                _add_values(weight, values_NLHBE[block, layer, head], count, ahead if stream else ahead[:0], total)
-            for e in range(width):
-                _put(out_RD, row, first + e, total[e])
+    for number in range(rows * heads):
+        row, head = _place(number, rows, heads, stream)
+        next_row, next_head = _place((number + 1) % (rows * heads), rows, heads, stream)
+        first, length = head * width, length_R[row]
+        for e in range(width):
+            query[e] = widen(query_RD[row, first + e]) * shrink
+            total[e] = 0.0
+        last = (length - 1) // BLOCK
+        for i in range(last + 1):
+            block, score = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
+            ahead = values_NLHEB[table_RT[row, 0], layer, head]
+            if i < last:
+                ahead = keys_NLHEB[table_RT[row, i + 1], layer, head]
+            _scores(query, keys_NLHEB[block, layer, head], ahead if stream else ahead[:0], score)
+            if scaled:
+                for b in range(BLOCK):
+                    score[b] *= scales_NLH2B[block, layer, head, 0, b]
+        _softmax(scores, length)
+        scores[length : (last + 1) * BLOCK] = 0.0
+        for i in range(last + 1):
+            block, weight = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
+            ahead = keys_NLHEB[table_RT[next_row, 0], layer, next_head]
+            if i < last:
+                ahead = values_NLHEB[table_RT[row, i + 1], layer, head]
+            if scaled:
+                for b in range(min(BLOCK, length - i * BLOCK)):
+                    weight[b] *= scales_NLH2B[block, layer, head, 1, b]
+            _add_values(weight, values_NLHEB[block, layer, head], ahead if stream else ahead[:0], total)
+        for e in range(width):
+            _put(out_RD, row, first + e, total[e])
 
 
 @_compiled
