@@ -77,10 +77,14 @@ class Lines:
 
     @contextlib.contextmanager
     def bar(self, title: str, *, unit: str) -> Iterator[Update]:
-        """A progress bar, or lines every few seconds."""
-        with ProgressLine(title, 0, unit=unit) as line:
+        """A progress bar, or lines every few seconds; it begins with the first update, as getting ready has no rate."""
+        line: ProgressLine | None = None
+        with contextlib.ExitStack() as stack:
 
             def update(done: int, total: int, note: str) -> None:
+                nonlocal line
+                if line is None:
+                    line = stack.enter_context(ProgressLine(title, total, unit=unit))
                 if total != line.total:
                     line.set_total(total)
                 line.update(done, note)

@@ -41,8 +41,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Sample many answers per task with a trained model; interrupted, the same command goes on."""
-    from searchformer.commands.progress import ProgressLine
-    from searchformer.rollout.work import Progress, RolloutOptions, roll_out
+    from searchformer.commands.progress import Lines
+    from searchformer.rollout.work import RolloutOptions, show_roll_out
 
     options = RolloutOptions(
         model=model,
@@ -69,19 +69,7 @@ def run(
         compile=compile,
         save_seconds=save_seconds,
     )
-    line: ProgressLine | None = None
-
-    def show(progress: Progress) -> None:
-        nonlocal line
-        if line is None:
-            line = ProgressLine("rollout", progress.total, unit="answers").__enter__()
-        line.update(progress.answers, progress.speed)
-
-    try:
-        summary = roll_out(options, progress=show)
-    finally:
-        if line is not None:
-            line.__exit__(None, None, None)
+    summary = show_roll_out(options, Lines())
     if as_json:
         typer.echo(json.dumps(summary))
     else:
