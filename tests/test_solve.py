@@ -213,7 +213,7 @@ def test_the_models_mean_is_over_the_answers_that_hold_and_the_best_is_no_worse(
 
 
 def verdict(kind, *, plan, trace):
-    return Verdict(kind, None, plan, 5, trace, 1, 1, True, None, -1, 1.0, 0, 0)
+    return Verdict(kind, None, plan, 5, trace, 1, 1, True, True, None, -1, 1.0, 0, 0)
 
 
 def test_optimal_answers_come_first_then_short_plans_then_short_traces():
