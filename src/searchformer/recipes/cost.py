@@ -56,7 +56,8 @@ CPU = Machine(
 )
 """From tokens per second measured on two cores of an AMD EPYC (Zen 3, fp32), times the operations that
 `sequence_operations` counts for them. Training: dim 64, 3 layers, 6x6 and 7x7 mazes, 26,000; 15M, 10x10 mazes, 47% of
-the product peak of 150 GFLOPS; wider models are taken to do as well. Sampling: dim 64, 7x7 Sokoban, 39,000; 15M 6,500, 46M 2,160."""
+the product peak of 150 GFLOPS; wider models are taken to do as well. Sampling: dim 64, 7x7 Sokoban, 39,000; 15M 6,500,
+46M 2,160."""
 GPU = Machine(
     name="one GPU",
     training=((64, 2e12), (192, 1e13), (384, 3e13), (768, 8e13), (1152, 1.2e14)),
