@@ -353,14 +353,18 @@ def ilr_on_optimal_shortest(scores: Scores) -> Ratio:
     return _ilr(scores, shortest_length(scores, scores.optimal))
 
 
+def _share_of_traces(scores: Scores, chosen: np.ndarray) -> Ratio:
+    return Ratio((scores.trace_judged & chosen).sum(axis=1), scores.trace_judged.sum(axis=1) * 1.0)
+
+
 def legal_traces(scores: Scores) -> Ratio:
     """Legal traces / judged traces, over all answers that hold a trace."""
-    return Ratio((scores.trace_judged & scores.trace_legal).sum(axis=1), scores.trace_judged.sum(axis=1) * 1.0)
+    return _share_of_traces(scores, scores.trace_legal)
 
 
 def sound_traces(scores: Scores) -> Ratio:
     """Sound traces / judged traces, over all answers that hold a trace."""
-    return Ratio((scores.trace_judged & scores.trace_sound).sum(axis=1), scores.trace_judged.sum(axis=1) * 1.0)
+    return _share_of_traces(scores, scores.trace_sound)
 
 
 METRICS: dict[str, Callable[[Scores], Ratio]] = {

@@ -6,7 +6,7 @@ or int8 with one scale per position and head. Arithmetic is float32.
 
 Shape suffixes: R rows of the batch, D model width, F feed-forward width, H heads, E head width, P rotary pairs (E / 2),
 L layers, N cache blocks, B positions of a block, T blocks of a row's table, V vocabulary, S automaton states.
-A cache array's last axis is half or all of what its suffix says, see `CacheFormat`.
+With bfloat16 words, a cache array's axis E is half as long: number e and number e + E / 2 share a word.
 """
 
 # mypy cannot follow types through numba's intrinsics and overloads:

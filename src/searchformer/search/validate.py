@@ -184,5 +184,5 @@ def _allocate(nodes: int, state_size: int, max_children: int, room: int) -> repl
         tokens=np.zeros(room, dtype=np.int32),
         choices=np.zeros(64, dtype=np.int64),
         alternatives=np.zeros(64, dtype=np.int64),
-        result=np.zeros(12, dtype=np.int64),
+        result=np.zeros(replay.RESULTS, dtype=np.int64),
     )
