@@ -24,7 +24,7 @@ ROOMS = [
     {"evaluate"},
     {"bootstrap"},
     {"report"},
-    {"models"},
+    {"pretrained"},
     {"solve"},
     {"interop", "engines", "recipes", "web"},
     {"commands"},

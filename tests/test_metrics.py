@@ -173,7 +173,7 @@ def test_a_subset_keeps_only_its_tasks() -> None:
 
 def test_bootstrap_interval_of_a_share_is_near_the_normal_one() -> None:
     hits = np.arange(400) < 100
-    (estimate,) = metrics.bootstrap([metrics.Ratio(hits * 1.0, np.ones(400))], seed=1, resamples=4000)
+    (estimate,) = metrics.resample([metrics.Ratio(hits * 1.0, np.ones(400))], seed=1, resamples=4000)
     error = math.sqrt(0.25 * 0.75 / 400)
     assert estimate.value == 0.25
     assert estimate.standard_error == pytest.approx(error, rel=0.05)
@@ -197,7 +197,7 @@ def test_resampling_in_parts_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_metric_that_few_tasks_have_is_estimated_from_resamples_that_draw_them() -> None:
     weight = np.array([1.0, 0.0, 0.0, 0.0])
-    (estimate,) = metrics.bootstrap([metrics.Ratio(weight * 7, weight)], resamples=200)
+    (estimate,) = metrics.resample([metrics.Ratio(weight * 7, weight)], resamples=200)
     assert (estimate.value, estimate.low, estimate.high, estimate.standard_error) == (7, 7, 7, 0)
 
 

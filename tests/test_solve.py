@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 from typer.testing import CliRunner
 
-from searchformer import models
+from searchformer import pretrained
 from searchformer.cli import build
 from searchformer.commands.solve import frames_of
 from searchformer.domains import make_domain
@@ -17,7 +17,7 @@ from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
 from searchformer.model import Transformer, load_model, save_model
 from searchformer.model.config import ModelConfig
-from searchformer.models.package import package_model
+from searchformer.pretrained.package import package_model
 from searchformer.records import Verdict
 from searchformer.search import Searcher
 from searchformer.search.validate import codes_of
@@ -97,7 +97,7 @@ def untrained(tmp_path_factory):
 @pytest.fixture
 def no_models(monkeypatch, tmp_path):
     """A package without models."""
-    monkeypatch.setenv(models.VARIABLE, str(tmp_path / "none"))
+    monkeypatch.setenv(pretrained.VARIABLE, str(tmp_path / "none"))
 
 
 @pytest.fixture
@@ -237,14 +237,14 @@ def test_without_a_packaged_model_astar_plans_and_that_is_said(command, no_model
 
 
 def test_the_packaged_model_of_the_tasks_domain_and_size_is_used(command, skilled, maze_file, monkeypatch):
-    monkeypatch.setenv(models.VARIABLE, str(skilled.parent))
+    monkeypatch.setenv(pretrained.VARIABLE, str(skilled.parent))
     result = command(maze_file)
     assert "by the model maze-4x4" in result.stdout
     assert result.stderr == ""
 
 
 def test_the_planner_astar_asks_no_model(command, skilled, maze_file, monkeypatch):
-    monkeypatch.setenv(models.VARIABLE, str(skilled.parent))
+    monkeypatch.setenv(pretrained.VARIABLE, str(skilled.parent))
     result = command(maze_file, "--planner", "astar")
     assert "by A*" in result.stdout
     assert "answers" not in result.stdout
@@ -255,19 +255,19 @@ def test_of_several_models_the_same_size_wins_then_the_nearest_larger_then_the_l
         trained = {"domain": "maze", "settings": {"width": side, "height": side}}
         (tmp_path / f"maze-{side}").mkdir()
         (tmp_path / f"maze-{side}" / "config.json").write_text(json.dumps({"trained": trained}))
-    monkeypatch.setenv(models.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(pretrained.VARIABLE, str(tmp_path))
 
     def chosen(width, height):
-        return models.find_model("maze", {"width": width, "height": height}).name
+        return pretrained.find_model("maze", {"width": width, "height": height}).name
 
     assert [chosen(6, 6), chosen(5, 6), chosen(7, 3), chosen(12, 12)] == ["maze-6", "maze-6", "maze-10", "maze-10"]
-    assert models.find_model("sokoban", {}) is None
+    assert pretrained.find_model("sokoban", {}) is None
 
 
 def test_a_random_task_takes_the_settings_of_the_packaged_model_of_its_size(command, tmp_path, monkeypatch):
     settings = {"width": 6, "height": 5, "boxes": 1, "walls": 3}
     make_model(tmp_path / "models" / "sokoban", domain="sokoban", settings=settings)
-    monkeypatch.setenv(models.VARIABLE, str(tmp_path / "models"))
+    monkeypatch.setenv(pretrained.VARIABLE, str(tmp_path / "models"))
     record = json.loads(command("--random", "sokoban:6x5", "--seed", 4, "--planner", "astar", "--json").stdout)
     level = "".join(record["task"]["level"])
     assert (level.count("$"), level.count("#")) == (1, 3 + 2 * 6 + 2 * 3)
@@ -306,7 +306,7 @@ def test_the_model_card_says_what_was_trained_and_measured(skilled, tmp_path):
 
 
 def test_a_model_too_large_for_the_package_is_refused(skilled, tmp_path, monkeypatch):
-    monkeypatch.setattr("searchformer.models.package.MOST_BYTES", 1000)
+    monkeypatch.setattr("searchformer.pretrained.package.MOST_BYTES", 1000)
     with pytest.raises(SearchformerError, match="at most 1,000 bytes"):
         package_model(skilled, tmp_path / "box")
     assert not (tmp_path / "box").exists()

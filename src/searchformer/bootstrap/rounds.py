@@ -172,7 +172,7 @@ def _task_ids(dataset: Dataset) -> set[str]:
 
 
 def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, **values: Any) -> None:
-    from searchformer.rollout.work import RolloutOptions, show_roll_out
+    from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
 
     device = choose_device(options.device).type
     if not show_roll_out(RolloutOptions(model=model, data=data, out=out, device=device, **values), display)["complete"]:

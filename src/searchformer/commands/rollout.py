@@ -42,7 +42,7 @@ def run(
 ) -> None:
     """Sample many answers per task with a trained model; interrupted, the same command goes on."""
     from searchformer.commands.progress import Lines
-    from searchformer.rollout.work import RolloutOptions, show_roll_out
+    from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
 
     options = RolloutOptions(
         model=model,

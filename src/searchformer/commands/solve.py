@@ -107,7 +107,7 @@ def _drawn(random: str, given: list[str], *, seed: int, options: Any) -> tuple[s
     from searchformer.commands.options import domain_settings
     from searchformer.domains import make_domain
     from searchformer.errors import SearchformerError
-    from searchformer.models import find_model
+    from searchformer.pretrained import find_model
     from searchformer.solve import random_task
 
     match = re.fullmatch(r"(\w+)(?::(\d{1,4})x(\d{1,4}))?", random)
@@ -165,7 +165,7 @@ def _cell(text: str | None) -> tuple[int, int] | None:
 
 def _model(given: Path | None, task: "Task", planner: str) -> tuple[Path | None, str | None]:
     """The model to ask, and what to say if there is none."""
-    from searchformer.models import find_model
+    from searchformer.pretrained import find_model
 
     if planner == "astar" or given:
         return None if planner == "astar" else given, None

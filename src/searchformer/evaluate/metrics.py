@@ -419,7 +419,7 @@ def task_resamples(tasks: int, *, resamples: int, seed: int) -> Iterator[np.ndar
         yield generator.multinomial(tasks, chances, size=size).astype(float)
 
 
-def bootstrap(
+def resample(
     ratios: Sequence[Ratio], *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
 ) -> list[Estimate]:
     """The percentile bootstrap over tasks: each metric's value, interval and standard error, from the same resamples.
@@ -470,7 +470,7 @@ def score(scores: Scores, *, seed: int = 0, resamples: int = 2000, confidence: f
     ratios = {name: metric(scores) for name, metric in METRICS.items()}
     if scores.exact is not None:
         ratios = {"exact_match": exact_match(scores.exact), **ratios}
-    estimates = bootstrap(list(ratios.values()), seed=seed, resamples=resamples, confidence=confidence)
+    estimates = resample(list(ratios.values()), seed=seed, resamples=resamples, confidence=confidence)
     return {
         "tasks": scores.tasks,
         "samples": scores.samples,

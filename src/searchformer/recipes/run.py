@@ -235,7 +235,7 @@ class _Run:
 
     def _answer(self, work: AnswerRun, directory: Path) -> None:
         from searchformer.evaluate.evaluation import evaluate
-        from searchformer.rollout.work import RolloutOptions, show_roll_out
+        from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
 
         options = RolloutOptions(
             model=self.out / "train" / work.train.slug / "model",

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from searchformer.evaluate import metrics
-from searchformer.evaluate.metrics import Ratio, Scores, bootstrap, over_seeds
+from searchformer.evaluate.metrics import Ratio, Scores, over_seeds, resample
 from searchformer.report.charts import (
     GREY,
     Chart,
@@ -59,7 +59,7 @@ def measure_step(lengths: Sequence[tuple[Ratio, Ratio, int]]) -> Step:
     if len(lengths) == 1:
         model, astar, tasks = lengths[0]
         shorter = Ratio(astar.numerator - model.numerator, astar.numerator)
-        estimates = bootstrap([model, astar, shorter])
+        estimates = resample([model, astar, shorter])
         values = [Measured(estimate.value or 0.0, estimate.standard_error, 1) for estimate in estimates]
         return Step(values[0], values[1], values[2].scaled(100), tasks)
     pairs = [(model.value or 0.0, astar.value or 1.0) for model, astar, _ in lengths]

@@ -1,7 +1,7 @@
 """Puts a trained model into the package: weights in fp16 and a model card filled from the model's own records.
 
-    python -m searchformer.models.package --model runs/x/model --metrics runs/x/rollout/metrics.json \
-        --made-with "searchformer run maze-small" --out src/searchformer/models/maze-6x6
+    python -m searchformer.pretrained.package --model runs/x/model --metrics runs/x/rollout/metrics.json \
+        --made-with "searchformer run maze-small" --out src/searchformer/pretrained/maze-6x6
 """
 
 import sys
