@@ -1,6 +1,7 @@
 """Models in the package: a directory each, in the format of every other model, with a MODEL_CARD.md.
 
-In: a domain's name and a task's size. Out: the model that fits best. `python -m searchformer.pretrained.package` adds one.
+In: a domain's name and a task's size. Out: the model that fits best.
+`python -m searchformer.pretrained.package` adds one.
 The environment variable SEARCHFORMER_MODELS names another directory to look in.
 """
 
