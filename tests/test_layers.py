@@ -13,7 +13,7 @@ from searchformer.cli import COMMANDS
 
 PACKAGE = Path(searchformer.__file__).parent
 ROOMS = [
-    {"errors", "files", "seeding", "records", "display"},
+    {"errors", "files", "lifetime", "seeding", "records", "display"},
     {"domains"},
     {"search"},
     {"tokens"},

@@ -1,25 +1,37 @@
-"""Files that are either whole or absent: written beside their place, flushed, then renamed."""
+"""Directories that one process works in at a time, and files that are either whole or absent.
+
+A file is written beside its place, flushed, then renamed. `locked` keeps a second process out; `require_same` keeps a
+run from being resumed with options that would change its result.
+"""
 
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import filelock
 
 from searchformer.errors import SearchformerError
 
 LOCK = ".lock"
-"""Stays behind; it is held, or not, by a process that works in its directory."""
+"""Name of the lock file. It may stay behind: what counts is whether a process holds it."""
+
+
+def temporary_beside(path: Path) -> Path:
+    """A hidden name beside `path` that no other process has, in another container or on another machine either."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that becomes `path` when the block succeeds, and vanishes when it fails."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(path)
     try:
         yield temporary
-        with open(temporary, "rb") as file:
+        with open(temporary, "rb+") as file:  # Windows flushes only what may be written to
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
@@ -59,20 +71,40 @@ def make_directory(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def alone(directory: Path, *, doing: str) -> Iterator[None]:
+def locked(directory: Path, *, doing: str, name: str = LOCK, wait_seconds: float = 0.0) -> Iterator[None]:
     """Hold the directory's lock while the block runs; raises if another process is `doing` the same there.
 
-    The lock goes with the process, however it ends. Systems without POSIX locks do without.
+    The lock ends with the process, however that ends. `wait_seconds` is how long to wait for it.
     """
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
     make_directory(directory)
-    with open(directory / LOCK, "a", encoding="utf-8") as file:  # appending nothing leaves its time as it is
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SearchformerError(f"another process is {doing} in {directory}; wait for it") from None
-        yield
+    try:
+        with filelock.FileLock(directory / name, timeout=wait_seconds, poll_interval=0.1):
+            yield
+    except filelock.Timeout:
+        raise SearchformerError(f"another process is {doing} in {directory}; wait for it") from None
+
+
+def require_same(found: Mapping[str, Any], asked: Mapping[str, Any], *, where: Path, what: str) -> None:
+    """Raise, naming what differs, unless `what` is found `where` was made with the options asked for.
+
+    Options that only `found` has do not matter; one that only `asked` has counts as None in `found`.
+    """
+    before, now = _flat(found), _flat(asked)
+    different = [path for path in now if before.get(path) != now[path]]
+    if different:
+        changes = "; ".join(f"{path} is {before.get(path)!r}, asked for is {now[path]!r}" for path in different[:3])
+        more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
+        raise SearchformerError(
+            f"{where} holds {what} with other options ({changes}{more}); choose another directory or the same options"
+        )
+
+
+def _flat(values: Any, path: str = "") -> dict[str, Any]:
+    """Nested options by their paths: `train[1].steps`."""
+    if isinstance(values, Mapping) and values:
+        parts = [_flat(value, f"{path}.{key}" if path else str(key)) for key, value in values.items()]
+    elif isinstance(values, list | tuple) and any(isinstance(value, Mapping) for value in values):
+        parts = [{f"number of {path}": len(values)}, *(_flat(each, f"{path}[{i}]") for i, each in enumerate(values))]
+    else:
+        return {path: list(values) if isinstance(values, tuple) else values}
+    return {name: value for part in parts for name, value in part.items()}

@@ -24,7 +24,7 @@ from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import Rollouts, evaluate
-from searchformer.files import alone, read_json, write_json
+from searchformer.files import locked, read_json, write_json
 from searchformer.model.storage import WEIGHTS
 from searchformer.train.launch import launch, train_command
 from searchformer.train.processes import choose_device
@@ -85,7 +85,7 @@ class BootstrapOptions(BaseModel):
 def bootstrap(options: BootstrapOptions, out: Path, *, display: Display | None = None) -> dict[str, Any]:
     """Run all rounds, or go on with those in `out`; what bootstrap.json says."""
     rule_named(options.rule)
-    with alone(out, doing="bootstrapping"):
+    with locked(out, doing="bootstrapping"):
         return _bootstrap(options, out, display or Silent())
 
 

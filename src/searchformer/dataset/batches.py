@@ -7,7 +7,6 @@ What stays in memory is a few numbers per task, whatever the length of the trace
 
 import contextlib
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from searchformer.dataset.store import PARTS, Dataset
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory
+from searchformer.files import make_directory, temporary_beside
 from searchformer.seeding import child_seed
 from searchformer.tokens.vocabulary import BOS, EOS
 
@@ -202,7 +201,7 @@ def flatten(dataset: Dataset, split: str, *, cache: Path | None = None) -> Path:
     if final.is_dir():
         return final
     make_directory(home)
-    temporary = home / f".{final.name}.{os.getpid()}.tmp"
+    temporary = temporary_beside(final)
     try:
         temporary.mkdir()
         _write_flat(dataset, split, temporary)

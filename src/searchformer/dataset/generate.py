@@ -7,10 +7,8 @@ Try: `searchformer generate maze --width 10 --height 10 --tasks 1000 --out d`.
 
 import contextlib
 import multiprocessing
-import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -26,7 +24,8 @@ from searchformer import __version__
 from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateConfig, ShardIndex, ShardMaker, copy_rows, too_narrow
 from searchformer.dataset.store import MANIFEST, PARTS, SPLITS, Dataset, Manifest, Shard, file_digest, finish
 from searchformer.errors import SearchformerError
-from searchformer.files import LOCK, alone, make_directory, read_json, write_json
+from searchformer.files import LOCK, locked, make_directory, read_json, write_json
+from searchformer.lifetime import end_with_parent
 
 WORK = ".work"
 
@@ -53,7 +52,7 @@ def generate(
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:
-        with alone(out, doing="generating"):
+        with locked(out, doing="generating"):
             return _generate(config, out, maker, workers=workers, append=append, report=report)
     except OSError as error:
         raise SearchformerError(f"cannot make the data set in {out}: {error.strerror or error}") from error
@@ -189,16 +188,8 @@ _worker: dict[str, Any] = {}
 
 def _start_worker(config: GenerateConfig, messages: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the coordinator, which lets the workers finish
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     _worker["maker"], _worker["messages"] = ShardMaker(config), messages
-
-
-def _end_with_parent() -> None:
-    """A worker whose coordinator was killed would wait for work for ever, or write beside the next run."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _make_in_worker(work: Path, number: int, rows: int) -> ShardIndex:

@@ -15,7 +15,7 @@ from typing import Any
 
 from searchformer.display import Display
 from searchformer.errors import SearchformerError
-from searchformer.files import alone, make_directory, read_json, write_json, write_text
+from searchformer.files import locked, make_directory, read_json, write_json, write_text
 from searchformer.model.config import shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
@@ -56,7 +56,7 @@ def run_recipe(
     """
     stages = stages_of(recipe)
     settle(recipe, out)
-    with alone(out, doing="running the recipe"):
+    with locked(out, doing="running the recipe"):
         run = _Run(recipe, out, stages, display, workers or os.cpu_count() or 1, jobs)
         for number, stage in enumerate(stages, start=1):
             try:

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from searchformer.dataset.store import Dataset, file_digest
 from searchformer.display import Display
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
+from searchformer.lifetime import end_with_parent
 from searchformer.model import load_model, read_model_config
 from searchformer.model.storage import WEIGHTS
 from searchformer.rollout import store
@@ -265,7 +265,7 @@ def _run(options: RolloutOptions, shares: list[list[Prompt]], peaks_gb: list[flo
 
 def _work(options: RolloutOptions, share: list[Prompt], worker: int, workers: int, sender: Any) -> None:
     """One worker process: samples its share, reports token counts, dies with its parent."""
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    end_with_parent()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     try:
         with store.together(options.out, options.rank):
@@ -278,13 +278,6 @@ def _work(options: RolloutOptions, share: list[Prompt], worker: int, workers: in
         sys.exit(130)
     finally:
         sender.close()
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 def _sample(options: RolloutOptions, share: list[Prompt], *, worker: int, workers: int) -> Iterator[int]:

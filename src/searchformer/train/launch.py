@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from searchformer.lifetime import tied
+
 STDERR = 2
-TIED = "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execv(sys.argv[1], sys.argv[1:])"
-"""Asks Linux to end the process when its parent dies (1 is PR_SET_PDEATHSIG), then becomes the command."""
 
 
 def train_command(options: Mapping[str, Any], *, processes: int = 1) -> list[str]:
@@ -34,8 +34,7 @@ def launch(command: list[str], *, log: Path | None = None, place: Mapping[str, s
     environment = {**os.environ, **(place or {})}
     if "torch.distributed.run" in command:
         environment["OMP_NUM_THREADS"] = "1"  # processes that each use all cores are slower than one
-    if sys.platform == "linux":  # a killed run's training would go on beside that of the next
-        command = [sys.executable, "-c", TIED, *command]
+    command = tied(command)  # a killed run's training would go on beside that of the next
     with contextlib.ExitStack() as stack:
         words = stack.enter_context(open(log, "a", encoding="utf-8")) if log else STDERR
         errors = words if log else None

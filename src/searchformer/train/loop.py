@@ -20,7 +20,7 @@ from searchformer import __version__
 from searchformer.dataset.batches import Batch, Batches, Sequences
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.errors import SearchformerError
-from searchformer.files import alone, make_directory, write_json
+from searchformer.files import locked, make_directory, write_json
 from searchformer.model import Transformer, save_model
 from searchformer.train.checkpoint import State, generator_state, load_state, save_state
 from searchformer.train.evaluation import evaluate
@@ -75,7 +75,7 @@ def train(
     out = Path(out)
     with joined(options.device) as processes, contextlib.ExitStack() as stack:
         if processes.is_first:
-            stack.enter_context(alone(out, doing="training"))
+            stack.enter_context(locked(out, doing="training"))
         run = _Run(options, out, processes, listeners, bootstrap_round)
         return run.to_the_end(on_step=on_step, exact_match=exact_match)
 
