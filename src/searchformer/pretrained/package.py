@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import cyclopts
 import torch
-import typer
+from cyclopts import Parameter
 
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_text
@@ -101,20 +102,19 @@ def _score_lines(scores: dict[str, Any] | None) -> list[str]:
 
 
 def run(
-    model: Annotated[Path, typer.Option(help="Directory of the trained model.")],
-    out: Annotated[Path, typer.Option(help="Directory of the packaged model.")],
-    metrics: Annotated[
-        Path | None, typer.Option(help="metrics.json that `searchformer evaluate` wrote for it.")
-    ] = None,
-    made_with: Annotated[list[str] | None, typer.Option(help="A command that made it; repeat for several.")] = None,
+    *,
+    model: Annotated[Path, Parameter(help="Directory of the trained model.")],
+    out: Annotated[Path, Parameter(help="Directory of the packaged model.")],
+    metrics: Annotated[Path | None, Parameter(help="metrics.json that `searchformer evaluate` wrote for it.")] = None,
+    made_with: Annotated[tuple[str, ...], Parameter(help="A command that made it; repeat for several.")] = (),
 ) -> None:
     """Write a trained model for the package, with a model card."""
-    package_model(model, out, metrics=metrics, made_with=made_with)
-    typer.echo(f"{out}: {(out / WEIGHTS).stat().st_size:,} bytes of weights, {CARD}")
+    package_model(model, out, metrics=metrics, made_with=list(made_with))
+    print(f"{out}: {(out / WEIGHTS).stat().st_size:,} bytes of weights, {CARD}")
 
 
 if __name__ == "__main__":
     try:
-        typer.run(run)
+        cyclopts.run(run)
     except SearchformerError as error:
         sys.exit(f"searchformer: {error}")
