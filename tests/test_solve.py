@@ -6,11 +6,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from command import invoke
 from torch.nn import functional
-from typer.testing import CliRunner
 
 from searchformer import pretrained
-from searchformer.cli import build
 from searchformer.commands.solve import frames_of
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
@@ -105,10 +104,9 @@ def command():
     """Runs `searchformer solve` with these arguments; errors are raised."""
 
     def run(*arguments):
-        result = CliRunner().invoke(build("solve"), ["solve", *map(str, arguments)])
-        if result.exception and not isinstance(result.exception, SystemExit):
+        result = invoke("solve", *arguments)
+        if result.exception:
             raise result.exception
-        assert result.exit_code == 0, result.output
         return result
 
     return run
