@@ -104,6 +104,8 @@ def test_another_configuration_is_refused_in_one_line(made):
         (("train", "--data=d", "--out=o", "--lr=nan"), "--lr nan: input should be a finite number"),
         (("train", "--data=d", "--out=o", "--patience=2"), "--patience needs --validation"),
         (("train", "--data=d", "--out=o", "--tracker=paper"), 'invalid value "paper" for --tracker'),
+        (("solve", "a.xsb", "b.xsb"), "unexpected b.xsb"),
+        (("solve", "--random=maze", "--planner=luck"), "--planner luck: input should be 'model' or 'astar'"),
         (("inspect",), "DIRECTORY is missing"),
         (("inspect", "d", "--colour"), "unknown option: --colour"),
         (("conjure",), "there is no command conjure"),

@@ -347,12 +347,10 @@ def test_settings_of_the_domain_are_options_wherever_they_stand(command, tmp_pat
     [
         ([], "expected a FILE or --random"),
         (["tasks.jsonl", "--random", "maze"], "and not both"),
-        (["a.xsb", "b.xsb"], "expected one FILE"),
         (["--random", "maze:6"], "such as maze:6x6"),
         (["--random", "maze:1x1"], "maze: width"),
         (["--random", "chess"], "no domain is called 'chess'"),
         (["--random", "maze", "--modle", "x"], "maze has no option '--modle'"),
-        (["--random", "maze", "--planner", "luck"], "model or astar"),
         (["--random", "maze", "--planner", "astar", "--max-expansions", "1"], "gave up after closing 1 nodes"),
         (["missing.jsonl"], "cannot read missing.jsonl"),
         (["--random", "maze:4x4", "--model", "missing"], "missing holds no model"),

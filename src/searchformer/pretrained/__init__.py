@@ -59,7 +59,8 @@ def resolve_model(model: str | Path) -> Path:
             return directory
     packaged = {each.name: each.directory for each in packaged_models()}
     if str(model) not in packaged:
+        names = ", ".join(packaged) or "none here"
         raise SearchformerError(
-            f"expected a model directory, a training run or one of {', '.join(packaged)}; {model} holds no model"
+            f"{model} holds no model: expected a model directory, a training run or a packaged model ({names})"
         )
     return packaged[str(model)]
