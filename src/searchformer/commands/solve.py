@@ -46,7 +46,7 @@ class SolveOptions(OptionsModel):
     animate: bool = False
     """Redraw the search step by step, on a terminal."""
     max_expansions: int = Field(default=10_000_000, ge=1)
-    """A* gives up after closing so many nodes."""
+    """A* gives up when it closes more nodes."""
     max_gigabytes: float = Field(default=4.0, ge=0.001)
     """A* gives up when it takes more memory."""
 

@@ -216,7 +216,7 @@ def _message(error: Any) -> str:
 
 
 def _check(recipe: Recipe) -> None:
-    """What one field says of another, and what domains and models say of their settings."""
+    """Check fields against each other, and settings with their domains and models."""
     from searchformer.domains import domain_class, make_domain
     from searchformer.model.config import make_config
 
@@ -256,7 +256,7 @@ def errors_of(path: str) -> Iterator[None]:
 
 
 def apply_change(values: dict[str, Any], change: str) -> None:
-    """Carry out `a.b=c`. Entries of a list are meant all (`train.steps=9`), or one by number (`train[1].steps=9`)."""
+    """Carry out `a.b=c`: in all entries of a list (`train.steps=9`), or in one of them (`train[1].steps=9`)."""
     path, equals, text = change.partition("=")
     parts = re.findall(r"[^.\[\]]+", path)
     if not equals or not parts:

@@ -28,7 +28,7 @@ from searchformer.train.options import TrainingOptions, TrainOptions
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
 TRUST_SECONDS = 30.0
-"""The estimates count as much as so many seconds of measured time, so that a first, short stage decides little."""
+"""The estimate weighs as much as this much measured time, so that a first, short stage changes it little."""
 SMALL_DIM = 128
 """Networks up to this width do not fill several cores."""
 
