@@ -6,10 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from searchformer.bootstrap.rounds import BootstrapOptions, _require_same, bootstrap
+from searchformer.bootstrap.options import BootstrapOptions
+from searchformer.bootstrap.rounds import _require_same, bootstrap
 from searchformer.bootstrap.select import RULES, rule_named, select
 from searchformer.dataset.generate import generate
-from searchformer.dataset.shards import GenerateConfig
+from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset
 from searchformer.domains import make_domain
 from searchformer.domains.base import parse_groups
@@ -26,7 +27,7 @@ SAMPLES = 6
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     out = tmp_path_factory.mktemp("data") / "maze"
-    generate(GenerateConfig(domain="maze", settings=SETTINGS, tasks=40, seed=3), out)
+    generate(GenerateOptions(domain="maze", settings=SETTINGS, tasks=40, seed=3), out)
     return Dataset(out)
 
 
@@ -143,7 +144,7 @@ def test_a_run_goes_on_from_anywhere_but_not_with_another_model(tmp_path, data: 
 
     begin("here")
     begin("there")
-    with pytest.raises(SearchformerError, match="holds a bootstrap run with model = "):
+    with pytest.raises(SearchformerError, match=r"holds a bootstrap run with other options .model is "):
         begin("other")
 
 

@@ -1,13 +1,18 @@
 """The command line: exit codes, one clear line for bad input, JSON as the last line, a quick `--help`."""
 
+import io
 import json
 import subprocess
 import sys
+from importlib import import_module
+from typing import get_type_hints
 
 import pytest
+from annotated_types import Ge, Gt
 
-from searchformer.cli import COMMANDS, main
-from searchformer.commands.progress import ProgressLine
+from searchformer.cli import COMMANDS, main, run
+from searchformer.commands.progress import TerminalDisplay
+from searchformer.options import OptionsModel, option_name
 
 
 @pytest.fixture
@@ -56,13 +61,10 @@ def test_success_is_exit_code_0_and_json_is_the_last_line(made):
             ("generate", "maze", "--out", "d", "--boxes", "2"),
             "maze has no option '--boxes'; it has --max-cost, --width",
         ),
-        (("generate", "maze", "--out", "d", "--width"), "option --width needs a value"),
         (("generate", "maze", "--out", "d", "--width", "wide"), "maze: width: "),
         (("generate", "maze", "--out", "d", "--width", "0"), "maze: width: "),
-        (("generate", "maze", "--out", "d", "stray"), "maze has no option 'stray'"),
         (("generate", "sokoban", "--out", "d", "--boxes", "99"), "do not fit into 7 x 7 cells"),
         (("generate", "sokoban", "--out", "d", "--start-goal-pairs", "2"), "--start-goal-pairs is for domains with"),
-        (("generate", "maze", "--out", "d", "--algorithm", "magic"), "one of astar, dijkstra, weighted, greedy"),
         (("generate", "maze", "--out", "d", "--weight", "2"), "--weight goes with --algorithm weighted"),
         (("generate", "maze", "--out", "d", "--append"), "no complete data set to append to"),
         (("inspect", "nowhere"), "nowhere holds no complete data set: manifest.json is missing"),
@@ -87,22 +89,35 @@ def test_another_configuration_is_refused_in_one_line(made):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        ("generate", "maze"),
-        ("generate", "maze", "--out", "d", "--tasks", "0"),
-        ("generate", "maze", "--out", "d", "--tasks", "many"),
-        ("generate", "maze", "--out", "d", "--test-fraction", "2"),
-        ("inspect",),
-        ("inspect", "d", "--colour"),
-        ("conjure",),
-        ("--colour",),
+        (("generate", "maze"), "--out is missing"),
+        (("generate", "maze", "--out", "d", "--tasks", "0"), "--tasks 0: input should be greater than or equal to 1"),
+        (("generate", "maze", "--out", "d", "--tasks", "many"), "--tasks many: input should be a valid integer"),
+        (("generate", "maze", "--out", "d", "--test-fraction", "2"), "--test-fraction 2: input should be less than"),
+        (("generate", "maze", "--out", "d", "--algorithm", "magic"), "--algorithm magic: input should be 'astar', "),
+        (("generate", "maze", "--out", "d", "--width"), "--width needs a value"),
+        (("generate", "maze", "--out", "d", "stray"), "unexpected stray"),
+        (("bootstrap", "--model=m", "--data=d", "--out=o", "--temperature=0"), "--temperature 0: input should be "),
+        (("rollout", "--model=m", "--data=d", "--out=o", "--cache-gb=0"), "--cache-gb 0: input should be greater than"),
+        (("rollout", "--model=m", "--data=d", "--out=o", "--split=x"), "--split x: input should be 'test' or 'train'"),
+        (("train", "--data=d", "--out=o", "--lr=nan"), "--lr nan: input should be a finite number"),
+        (("train", "--data=d", "--out=o", "--patience=2"), "--patience needs --validation"),
+        (("train", "--data=d", "--out=o", "--tracker=paper"), 'invalid value "paper" for --tracker'),
+        (("solve", "a.xsb", "b.xsb"), "unexpected b.xsb"),
+        (("solve", "--random=maze", "--planner=luck"), "--planner luck: input should be 'model' or 'astar'"),
+        (("inspect",), "DIRECTORY is missing"),
+        (("inspect", "d", "--colour"), "unknown option: --colour"),
+        (("conjure",), "there is no command conjure"),
+        (("--colour",), "there is no command --colour"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(call, tmp_path, arguments):
+def test_wrong_usage_is_exit_code_2_and_one_clear_line(call, tmp_path, arguments, message):
     code, output, errors = call(*arguments)
     assert (code, output) == (2, "")
-    assert "Usage: " in errors
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith(f"searchformer: {message}")
+    assert errors.endswith("--help\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -128,7 +143,7 @@ def test_help_lists_every_command_and_loads_nothing_heavy():
         assert f" {name} " in result.stdout
 
 
-@pytest.mark.parametrize("command", ["generate", "inspect"])
+@pytest.mark.parametrize("command", ["generate", "inspect", "train", "rollout", "bootstrap", "run"])
 def test_a_commands_help_shows_its_options_without_loading_torch_or_numba(command):
     code = f"import sys; sys.argv = ['searchformer', {command!r}, '--help']; from searchformer.cli import main\n"
     code += "try: main()\nexcept SystemExit as end: assert not end.code\n"
@@ -139,12 +154,100 @@ def test_a_commands_help_shows_its_options_without_loading_torch_or_numba(comman
 
 
 def test_plain_progress_says_once_that_all_is_done(capsys):
-    with ProgressLine("generate", 10, unit="tasks") as line:
+    with TerminalDisplay().bar("generate", unit="tasks") as update:
         for done in (4, 10, 10, 10):
-            line.update(done)
-        line.set_total(20)
-        line.update(20)
+            update(done, 10, "")
+        update(20, 20, "")
     assert [text.split(" tasks")[0] for text in capsys.readouterr().err.splitlines()] == [
         "generate: 10 of 10",
         "generate: 20 of 20",
     ]
+
+
+def test_stdin_may_stand_anywhere_among_the_words(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"width": 0}')))
+    assert run(["trace", "maze", "-", "--deterministic"]) == 1
+    assert capsys.readouterr().err.startswith("searchformer: stdin:1: ")
+
+
+def test_an_unexpected_error_is_one_line_with_a_traceback_only_when_asked_for(monkeypatch, capsys):
+    def fail(*_):
+        raise RuntimeError("the disk\nis full")
+
+    monkeypatch.setattr("searchformer.recipes.recipe.load_recipe", fail)
+    assert run(["run", "quickstart"]) == 1
+    line = "searchformer: unexpected RuntimeError: the disk is full; --debug shows where it comes from\n"
+    assert capsys.readouterr().err == line
+    assert run(["run", "quickstart", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_last_of_repeated_options_counts(call):
+    code, _, errors = call("inspect", "here", "--tasks", "many", "--tasks", "2")
+    assert (code, errors) == (1, "searchformer: here holds no complete data set: manifest.json is missing\n")
+
+
+# --- every option of every command
+
+
+def models_of(command):
+    """The options models in a command's signature."""
+    hints = get_type_hints(import_module(f"searchformer.commands.{command}").run)
+    return [hint for hint in hints.values() if isinstance(hint, type) and issubclass(hint, OptionsModel)]
+
+
+def below_the_bound(field):
+    """A value that the field's bounds exclude."""
+    for bound in field.metadata:
+        if isinstance(bound, Ge):
+            return bound.ge - 1
+        if isinstance(bound, Gt):
+            return bound.gt
+    return None
+
+
+BOUNDED = [
+    (command, name, below_the_bound(field))
+    for command in COMMANDS
+    for model in models_of(command)
+    for name, field in model.model_fields.items()
+    if below_the_bound(field) is not None
+]
+POSITIONAL = {"generate": ["maze"], "trace": ["maze", "f"], "judge": ["maze", "f"], "inspect": ["d"], "evaluate": ["d"]}
+
+
+def test_bounds_are_looked_for_where_they_are():
+    assert ("bootstrap", "temperature", 0) in BOUNDED
+    assert ("rollout", "cache_gb", 0) in BOUNDED
+    assert {command for command, _, _ in BOUNDED} == COMMANDS.keys() - {"report", "judge"}
+
+
+@pytest.mark.parametrize(("command", "name", "value"), BOUNDED)
+def test_a_value_out_of_bounds_is_one_line_and_exit_code_2(call, command, name, value):
+    required = [
+        f"{option_name(other)}=x"
+        for model in models_of(command)
+        for other, field in model.model_fields.items()
+        if field.is_required()
+    ]
+    option = option_name(name)
+    words = [command, *POSITIONAL.get(command, []), *required, "--out=o", f"{option}={value}"]
+    code, output, errors = call(*(word for word in words if word != "--out=o" or command in ("generate", *TO_OUT)))
+    assert (code, output) == (2, "")
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith(f"searchformer: {option} {value}: input should be greater than ")
+
+
+TO_OUT = ("train", "bootstrap")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_explained(call, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "300")
+    code, output, errors = call(command, "--help")
+    assert (code, errors) == (0, "")
+    for model in models_of(command):
+        for name, field in model.model_fields.items():
+            assert f"{option_name(name)} " in output
+            assert field.description
+            assert " ".join(field.description.split()) in output

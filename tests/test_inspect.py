@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from command import invoke
 
-from searchformer.cli import build
 from searchformer.commands.inspect import draw_plan
 from searchformer.dataset.audit import audit_leakage, length_quantiles, prompt_problem
 from searchformer.dataset.generate import generate
-from searchformer.dataset.shards import GenerateConfig
+from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, Dataset, file_digest
 from searchformer.domains import domain_names, make_domain
 from searchformer.errors import SearchformerError
@@ -29,7 +28,7 @@ def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made")
     for name in domain_names():
         settings = SETTINGS.get(name, {})
-        generate(GenerateConfig(domain=name, settings=settings, tasks=150, test_fraction=0.3), directory / name)
+        generate(GenerateOptions(domain=name, settings=settings, tasks=150, test_fraction=0.3), directory / name)
     return directory
 
 
@@ -54,7 +53,7 @@ def change(directory, split, new):
 
 
 def inspect(*arguments):
-    return CliRunner().invoke(build("inspect"), ["inspect", *map(str, arguments)])
+    return invoke("inspect", *arguments)
 
 
 # The audit
@@ -202,7 +201,7 @@ def test_the_tables_name_what_matters(made):
 
 @pytest.mark.parametrize("fraction", [0, 1])
 def test_an_empty_split_is_no_trouble(tmp_path, fraction):
-    config = GenerateConfig(domain="maze", settings=SETTINGS["maze"], tasks=20, test_fraction=fraction)
+    config = GenerateOptions(domain="maze", settings=SETTINGS["maze"], tasks=20, test_fraction=fraction)
     generate(config, tmp_path)
     assert inspect(tmp_path).exit_code == 0
     facts = json.loads(inspect(tmp_path, "--json").stdout.splitlines()[-1])

@@ -13,12 +13,12 @@ from synthetic import letter_tasks, write_dataset
 from searchformer import cli
 from searchformer.dataset.store import Dataset
 from searchformer.errors import SearchformerError
-from searchformer.files import alone
+from searchformer.files import locked
 from searchformer.recipes import run as running
 from searchformer.recipes.cost import CPU, GPU, count, duration, lengths_of, parameters, rate, stage_cost
 from searchformer.recipes.plan import bootstrap_runs, stages_of, train_runs
-from searchformer.recipes.recipe import DataSpec, first_difference, load_recipe, make_recipe, shipped_names, to_toml
-from searchformer.recipes.run import Outcome, run_recipe, train_options
+from searchformer.recipes.recipe import DataSpec, load_recipe, make_recipe, result_fields, shipped_names, to_toml
+from searchformer.recipes.run import Outcome, RecipeRunner, run_recipe
 from searchformer.train.launch import train_command
 
 SMALL = "dim=16,layers=2,heads=2,ffn=24"
@@ -282,8 +282,8 @@ def test_bootstraps_take_every_searching_run_that_they_name_once_per_rule():
 def test_bootstraps_take_over_what_the_training_run_and_the_evaluation_say(tmp_path):
     recipe = micro(tmp_path)
     (run,) = bootstrap_runs(recipe, train_runs(recipe))
-    assert (run.spec.lr, run.spec.batch_size, run.spec.seed) == (1e-3, 4, 0)
-    assert (run.spec.eval_tasks, run.spec.eval_samples, run.spec.tasks) == (4, 2, 4)
+    assert (run.options.lr, run.options.batch_size, run.options.seed) == (1e-3, 4, 0)
+    assert (run.options.eval_tasks, run.options.eval_samples, run.options.tasks) == (4, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_a_recipe_runs_from_generate_to_report(finished):
         "tiny-search, round-1",
     ]
     assert all((path / "metrics.json").exists() for _, path in outcome.evaluations)
-    assert first_difference(load_recipe(str(out / "recipe.toml")), micro(directory)) is None
+    assert result_fields(load_recipe(str(out / "recipe.toml"))) == result_fields(micro(directory))
 
 
 def test_a_second_run_skips_everything(finished):
@@ -407,9 +407,9 @@ def test_the_command_prints_a_row_for_every_run_and_where_the_report_is(finished
 
 def test_another_recipe_in_the_same_directory_is_refused_and_the_field_named(finished):
     directory, _, _ = finished
-    with pytest.raises(SearchformerError, match=r"another recipe: train\[0\]\.lr = 0\.001 there and 0\.1 here"):
+    with pytest.raises(SearchformerError, match=r"with other options \(train\[0\]\.lr is 0\.001, asked for is 0\.1\)"):
         start(micro(directory, "train.lr=0.1"), directory / "run")
-    with pytest.raises(SearchformerError, match=r"another recipe: bootstrap has 1 entries there and 0 here"):
+    with pytest.raises(SearchformerError, match=r"with other options \(bootstrap is "):
         start(micro(directory, "bootstrap=[]"), directory / "run")
 
 
@@ -423,7 +423,7 @@ def test_time_left_follows_what_stages_took_so_far(finished):
     directory, _, _ = finished
     recipe = micro(directory)
     stages = stages_of(recipe)
-    run = running._Run(recipe, directory / "run", stages, Heard(), 1)
+    run = RecipeRunner(recipe, directory / "run", stages, Heard(), 1)
     run.estimates = {stage.key: 100.0 for stage in stages}
     run.records = {"data/maze": {"seconds": 970.0, "resumed": False}, "report": {"seconds": 9e9, "resumed": True}}
     assert run.time_left(stages[1]) == pytest.approx(100 * 1000 / 130)
@@ -470,7 +470,7 @@ def test_a_failing_stage_says_which_it_is_and_the_command_to_go_on(tmp_path, mon
     with pytest.raises(SearchformerError) as error:
         start(recipe, tmp_path / "run")
     assert str(error.value).startswith("stage 2 of 4, train/tiny-search: training tiny-search ended with exit code 3")
-    assert "`searchformer run micro` goes on" in str(error.value)
+    assert "run `searchformer run micro` to continue" in str(error.value)
 
 
 def test_small_models_train_side_by_side(tmp_path, monkeypatch):
@@ -480,7 +480,7 @@ def test_small_models_train_side_by_side(tmp_path, monkeypatch):
     trained = [f"train/tiny-search-seed{seed}" for seed in range(3)]
     assert set(outcome.ran[1:4]) == set(trained)
     assert "training 3 models, 2 at a time; what they say is in train/NAME.log" in display.lines
-    assert all("step 20" in (tmp_path / f"run/{key}.log").read_text() for key in trained)
+    assert all("20 of 20 steps" in (tmp_path / f"run/{key}.log").read_text() for key in trained)
     assert [name for name, _ in outcome.evaluations] == [f"tiny-search-seed{seed}" for seed in range(3)]
 
 
@@ -514,7 +514,7 @@ def test_one_of_several_trainings_that_fails_is_named_and_the_others_are_kept(tm
 def test_as_many_small_models_train_at_a_time_as_there_are_cores(tmp_path, monkeypatch, model, jobs, slots):
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     runs = train_runs(micro(tmp_path, "bootstrap=[]", f"train.model='{model}'", "train.seed=[0, 1, 2, 3, 4]"))
-    found, places = running.side_by_side(runs, "cpu", jobs)
+    found, places = running.places_for(runs, "cpu", jobs)
     assert found == places.qsize() == slots
     assert places.get() == {"OMP_NUM_THREADS": str(max(4 // slots, 1))}
 
@@ -528,7 +528,7 @@ def test_a_directory_of_other_things_is_refused(tmp_path):
 def test_two_runs_in_one_directory_do_not_mix(tmp_path):
     (tmp_path / "run").mkdir()
     with (
-        alone(tmp_path / "run", doing="running the recipe"),
+        locked(tmp_path / "run", doing="running the recipe"),
         pytest.raises(SearchformerError, match="another process is running the recipe"),
     ):
         start(micro(tmp_path), tmp_path / "run")
@@ -536,7 +536,10 @@ def test_two_runs_in_one_directory_do_not_mix(tmp_path):
 
 def test_several_processes_train_under_torchrun(tmp_path):
     recipe = micro(tmp_path, "train.processes=2", "train.plan_only=[false, true]")
-    commands = [train_command(train_options(run), processes=run.spec.processes) for run in train_runs(recipe)]
+    runner = RecipeRunner(recipe, tmp_path, stages_of(recipe), Heard(), 1)
+    commands = [
+        train_command(runner.train_options(run), tmp_path, processes=run.spec.processes) for run in train_runs(recipe)
+    ]
     assert all("torch.distributed.run" in command and "--nproc-per-node=2" in command for command in commands)
     assert ["--plan-only" in command for command in commands] == [False, True]
     assert "--lr=0.001" in commands[0]

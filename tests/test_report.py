@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from command import invoke
 from report_runs import (
     MAZE_8,
     SOKOBAN_7,
@@ -23,9 +24,7 @@ from report_runs import (
     write_experiment,
     write_training,
 )
-from typer.testing import CliRunner
 
-from searchformer.cli import build
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
 from searchformer.report.charts import slug, thousands
@@ -178,8 +177,7 @@ def test_the_report_never_imports_torch() -> None:
 
 def test_the_command_writes_a_report_and_prints_json(tmp_path: Path) -> None:
     write_data_set(tmp_path / "run" / "data")
-    arguments = ["report", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--json"]
-    result = CliRunner().invoke(build("report"), arguments)
+    result = invoke("report", tmp_path / "run", "--out", tmp_path / "out", "--json")
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout.splitlines()[-1])
     assert Path(printed["report"]).is_file()

@@ -495,8 +495,8 @@ def test_what_cannot_be_trained_is_refused_in_one_line(dataset, tmp_path, change
     ("changes", "complaint"),
     [
         ({"steps": 0}, r"--steps 0: .*greater than or equal to 1"),
-        ({"precision": "fp8"}, r"--precision 'fp8'"),
-        ({"schedule": "linear"}, r"--schedule 'linear'"),
+        ({"precision": "fp8"}, r"--precision fp8: "),
+        ({"schedule": "linear"}, r"--schedule linear: "),
         ({"validation": 5}, r"^--validation needs --eval-every above 0$"),
         ({"patience": 5}, r"^--patience needs --validation$"),
     ],

@@ -1,14 +1,21 @@
 """The command line: one subcommand per stage, each a module in `commands/` that parses, calls and prints.
 
-Only the module of the command that was asked for is imported, so that `searchformer --help` answers at once.
+Only the module of the command that was asked for is imported, so that `searchformer --help` answers at once. Options
+are fields of models (see `options.py`); whatever is wrong with them becomes one line here.
 """
 
-import importlib
+import inspect
 import os
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-import typer
+import attrs
+import cyclopts
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__
 from searchformer.errors import SearchformerError
@@ -26,57 +33,116 @@ COMMANDS = {
     "run": "Run a whole experiment from a recipe.",
     "solve": "Plan with a model: a task in, a verified plan out.",
 }
+DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes."""
 
 
-def _placeholder(summary: str) -> Callable[[], None]:
-    """Stands in `--help` for a command whose module is not needed."""
-
-    def command() -> None: ...
-
-    command.__doc__ = summary
-    return command
-
-
-def build(asked: str | None) -> typer.Typer:
-    """The application, with the command `asked` for loaded and the others listed."""
-    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-    def version(value: bool) -> None:
-        if value:
-            typer.echo(f"searchformer {__version__}")
-            raise typer.Exit
-
-    @app.callback()
-    def options(
-        debug: bool = typer.Option(False, "--debug", help="Show a traceback when something fails."),
-        version: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print the version."),
-    ) -> None:
-        """Transformers that learn to plan by imitating A*, then search less than A* does."""
-        if debug:
-            os.environ["SEARCHFORMER_DEBUG"] = "1"
-
-    for name, summary in COMMANDS.items():
-        if name == asked:
-            module = importlib.import_module(f"searchformer.commands.{name}")
-            app.command(name, help=module.run.__doc__, context_settings=getattr(module, "CONTEXT", None))(module.run)
-        else:
-            app.command(name, help=summary)(_placeholder(summary))
+def make_app(asked: str | None = None) -> App:
+    """The application. The help of the command `asked` for is its function's text, that of the others one line."""
+    app = App(
+        name="searchformer",
+        help="Transformers that learn to plan by imitating A*, then search less than A* does.",
+        help_epilogue="With --debug, a failing command shows a traceback.",
+        help_format="plaintext",
+        help_formatter=_Help(),
+        version=f"searchformer {__version__}",
+        version_flags="--version",
+        group_parameters="Options",
+        default_parameter=Parameter(allow_repeating=True, show_default=_shown_default),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+    )
+    for place, (name, summary) in enumerate(COMMANDS.items()):
+        text = _paragraphs(name) if name == asked else summary
+        app.command(f"searchformer.commands.{name}:run", name=name, help=text, sort_key=place)
     return app
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed with one line on stderr, 2 wrong usage."""
-    asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a command and return its exit code; what goes wrong is said in one line on stderr."""
+    debug = "--debug" in words or bool(os.environ.get("SEARCHFORMER_DEBUG"))
+    words = [word for word in words if word != "--debug"]
+    if "-" in words:  # stdin as the last argument: anywhere else it would be taken for an option
+        words = [word for word in words if word != "-"] + ["--", "-"]
+    command = next((word for word in words if not word.startswith("-")), None)
     try:
-        build(asked)()
-    except SearchformerError as error:
-        if os.environ.get("SEARCHFORMER_DEBUG"):
-            raise
-        print(f"searchformer: {error}", file=sys.stderr)
-        sys.exit(1)
+        make_app(command)(words)
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        print("searchformer: interrupted; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
+        print("searchformer: interrupted; run the same command again to continue", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever reads our output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code, line = _explain(error)
+        hint = f"; see searchformer {f'{command} ' if command in COMMANDS else ''}--help" if code == WRONG_USAGE else ""
+        print(f"searchformer: {line}{hint}", file=sys.stderr)
+        return code
+    return DONE
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    """The exit code for an error, and what is wrong in one line."""
+    if isinstance(error, SearchformerError):
+        return FAILED, str(error)
+    from pydantic import ValidationError
+
+    from searchformer.options import option_error
+
+    for wrong in (error, error.__cause__):
+        if isinstance(wrong, ValidationError):
+            return WRONG_USAGE, option_error(wrong)
+    if isinstance(error, CycloptsError):
+        return WRONG_USAGE, _usage_error(error)
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return FAILED, f"unexpected {text}; --debug shows where it comes from"
+
+
+def _usage_error(error: CycloptsError) -> str:
+    """What is wrong with the words of a command."""
+    unused = " ".join(error.unused_tokens or ())
+    if isinstance(error, cyclopts.MissingArgumentError) and error.argument:
+        return f"{error.keyword} needs a value" if error.keyword else f"{error.argument.name} is missing"
+    if isinstance(error, cyclopts.UnknownCommandError):
+        return f"there is no command {unused.split()[0]}"
+    if isinstance(error, cyclopts.UnusedCliTokensError):
+        return f"unexpected {unused}"
+    text = " ".join(str(error).split()).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+# --- help
+
+
+def _paragraphs(command: str) -> str:
+    """The text of a command's function, a line per paragraph."""
+    text = inspect.getdoc(import_module(f"searchformer.commands.{command}").run) or ""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def _shown_default(value: Any) -> str | None:
+    """Defaults as users would type them; where the default is nothing, the option's own text says what happens."""
+    return None if value is None or value is False or value in ("", ()) else str(value)
+
+
+class _Help(DefaultFormatter):
+    """Required options first; `--no-...` only of flags that are on by default."""
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        entries = [
+            entry if entry.default == "True" else attrs.evolve(entry, negative_names=())
+            for entry in sorted(panel.entries, key=lambda entry: not entry.required)
+        ]
+        super().__call__(console, options, attrs.evolve(panel, entries=entries))
 
 
 if __name__ == "__main__":

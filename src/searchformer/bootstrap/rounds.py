@@ -10,80 +10,29 @@ In: a trained model and its data set. Out, per round, everything that was made:
     round-K/rollout             that model on test tasks
     control-K/train, rollout    the same fine-tuning on the original traces, for comparison
 
-Test tasks choose nothing. Killed and started again, it goes on.
+Test tasks choose nothing. Killed and started again, it continues where it was.
 Try: `searchformer bootstrap --model DIR --data DIR --out DIR`.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.bootstrap.select import rule_named, select
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import Rollouts, evaluate
-from searchformer.files import locked, read_json, write_json
+from searchformer.files import locked, read_json, require_same, write_json
 from searchformer.model.storage import WEIGHTS
+from searchformer.rollout.options import RolloutOptions
 from searchformer.train.launch import launch, train_command
-from searchformer.train.processes import choose_device
+from searchformer.train.options import LearningOptions, TrainOptions
 from searchformer.train.setup import model_directory
 
 
-class BootstrapOptions(BaseModel):
-    """What to do in every round. Training values that are None are the paper's for the model's size."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    model: Path
-    """Directory of the model to begin with."""
-    data: Path
-    """Directory of its data set."""
-    rounds: int = Field(3, ge=1)
-    """Rounds of sampling and fine-tuning."""
-    samples: int = Field(32, ge=1)
-    """Answers per training task and round."""
-    tasks: int | None = Field(None, ge=1)
-    """Training tasks used, the first by task id; all when None."""
-    fresh: bool = False
-    """Take other training tasks in every round, the next `tasks` by task id, then the first again; not the same."""
-    rule: str = "paper"
-    """Selection rule: see bootstrap/select.py."""
-    temperature: float = Field(1.0, gt=0)
-    """Of sampling answers to training tasks; evaluation samples at 1."""
-    steps: int = Field(10_000, ge=1)
-    """Fine-tuning steps per round."""
-    batch_size: int | None = Field(None, ge=1)
-    """Sequences per step."""
-    lr: float | None = Field(None, gt=0)
-    """Peak learning rate."""
-    warmup: int | None = Field(None, ge=0)
-    """Warm-up steps."""
-    optimiser: Literal["adamw", "muon"] = "adamw"
-    """See searchformer train."""
-    weight_decay: float = Field(0.01, ge=0)
-    """Of all weights."""
-    clip: float | None = Field(None, gt=0)
-    """Largest gradient norm."""
-    max_trace_tokens: int = Field(10_000, ge=0)
-    """Leave out longer traces."""
-    eval_tasks: int | None = Field(None, ge=1)
-    """Test tasks, the first by task id; all when None."""
-    eval_samples: int = Field(64, ge=1)
-    """Answers per test task."""
-    control: bool = False
-    """Also fine-tune on the original traces, as long."""
-    seed: int = Field(0, ge=0)
-    """Of sampling and of the order of batches."""
-    processes: int = Field(1, ge=1)
-    """Training processes on this machine."""
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
-
-
 def bootstrap(options: BootstrapOptions, out: Path, *, display: Display | None = None) -> dict[str, Any]:
-    """Run all rounds, or go on with those in `out`; what bootstrap.json says."""
+    """Run all rounds, or continue those in `out`; returns what bootstrap.json says."""
     rule_named(options.rule)
     with locked(out, doing="bootstrapping"):
         return _bootstrap(options, out, display or Silent())
@@ -111,23 +60,18 @@ def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[s
 
 
 def _require_same(options: BootstrapOptions, out: Path) -> None:
-    """Raise, naming the field, if `out` holds rounds of other options; more rounds of the same are welcome.
+    """Raise, naming what differs, if `out` holds rounds with other options; more rounds of the same are welcome.
 
     The model and the data set are known by their content, wherever they are.
     """
     path = out / "options.json"
-    asked = options.model_dump(mode="json", exclude={"rounds", "processes", "device", "control"})
+    asked = options.result_fields()
     asked["model"] = file_digest(model_directory(options.model) / WEIGHTS)
     asked["data"] = file_digest(options.data / MANIFEST)
     if path.exists():
-        defaults = BootstrapOptions.model_validate({"model": "", "data": ""}).model_dump(mode="json")
-        found = defaults | read_json(path, what="bootstrap run")  # options that came later were at their defaults
-        for field, value in asked.items():
-            if found[field] != value:
-                raise SearchformerError(
-                    f"{out} holds a bootstrap run with {field} = {found[field]!r}, asked for is {value!r}; "
-                    "choose another directory"
-                )
+        defaults = BootstrapOptions(model=Path(), data=Path()).result_fields()  # of options that came later
+        found = defaults | read_json(path, what="bootstrap run")
+        require_same(found, asked, where=out, what="a bootstrap run")
     write_json(path, asked)
 
 
@@ -172,10 +116,10 @@ def _task_ids(dataset: Dataset) -> set[str]:
 
 
 def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, **values: Any) -> None:
-    from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
+    from searchformer.rollout.dispatch import roll_out
 
-    device = choose_device(options.device).type
-    if not show_roll_out(RolloutOptions(model=model, data=data, out=out, device=device, **values), display)["complete"]:
+    rollout = RolloutOptions(model=model, data=data, out=out, device=options.device, **values)
+    if not roll_out(rollout, display=display)["complete"]:
         raise SearchformerError(f"{out}: answers are missing; run the same command again")
 
 
@@ -185,20 +129,20 @@ def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path,
     if (folder / "trained.json").exists():
         return out / "model"
     display.say(f"{folder.name}: fine-tuning for {options.steps:,} steps")
-    shared = {"steps", "optimiser", "weight_decay", "max_trace_tokens", "device", "batch_size", "lr", "warmup", "clip"}
-    arguments: dict[str, Any] = options.model_dump(include=shared) | {
-        "data": data,
-        "init_from": model,
-        "out": out,
-        "seed": options.seed + number,
-        "bootstrap_round": number,
-        "eval_every": max(options.steps // 4, 1),
-        "model": read_json(model / "config.json", what="model").get("trained", {}).get("size", "custom"),
-        "sequences": options.tasks if folder.name.startswith("control") and not options.fresh else None,
-    }
-    code = launch(train_command(arguments, processes=options.processes))
+    control = folder.name.startswith("control")
+    training = TrainOptions(
+        data=data,
+        init_from=model,
+        seed=options.seed + number,
+        eval_every=max(options.steps // 4, 1),
+        model=read_json(model / "config.json", what="model").get("trained", {}).get("size", "custom"),
+        sequences=options.tasks if control and not options.fresh else None,
+        device=options.device,
+        **options.model_dump(include=set(LearningOptions.model_fields)),
+    )
+    code = launch(train_command(training, out, processes=options.processes, bootstrap_round=number))
     if code:
-        raise SearchformerError(f"fine-tuning ended with exit code {code}; the same command goes on from here")
+        raise SearchformerError(f"fine-tuning ended with exit code {code}; run the same command again to continue")
     write_json(folder / "trained.json", {"model": "train/model", "steps": options.steps})
     return out / "model"
 

@@ -4,28 +4,36 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from cyclopts import Parameter
+from pydantic import Field
+
+from searchformer.commands.options import Flat, Json
+from searchformer.options import OptionsModel
+
+
+class EvaluateOptions(OptionsModel):
+    """How answers are judged and compared."""
+
+    paper: bool = False
+    """Judge by the published tables' looser rule."""
+    astar_runs: int = Field(default=64, ge=1)
+    """Runs of A* per task to compare lengths with."""
 
 
 def run(
-    directory: Annotated[Path, typer.Argument(help="Directory that `searchformer rollout` wrote.")],
-    paper: Annotated[bool, typer.Option("--paper", help="The published tables' looser rule.")] = False,
-    astar_runs: Annotated[int, typer.Option(min=1, help="Runs of A* per task to compare lengths with.")] = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    directory: Annotated[Path, Parameter(help="Directory that `searchformer rollout` wrote.")],
+    /,
+    *,
+    options: Annotated[EvaluateOptions, Flat] = EvaluateOptions(),
+    as_json: Json = False,
 ) -> None:
     """Judge every answer, print the scores with 95% intervals over tasks, write metrics.json and verdicts.parquet."""
-    from searchformer.commands.progress import ProgressLine
+    from searchformer.commands.progress import TerminalDisplay
     from searchformer.evaluate.evaluation import evaluate
 
-    with ProgressLine("judge", 0, unit="answers") as line:
-
-        def show(done: int, total: int) -> None:
-            line.set_total(total)
-            line.update(done)
-
-        metrics = evaluate(directory, paper=paper, astar_runs=astar_runs, progress=show)
+    metrics = evaluate(directory, display=TerminalDisplay(), **options.model_dump())
     if as_json:
-        typer.echo(json.dumps({"out": str(directory), "tasks": metrics["tasks"], "metrics": metrics["metrics"]}))
+        print(json.dumps({"out": str(directory), "tasks": metrics["tasks"], "metrics": metrics["metrics"]}))
     else:
         print_metrics(metrics)
 

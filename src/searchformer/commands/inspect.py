@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter
+from pydantic import Field
+
+from searchformer.commands.options import Flat, Json
+from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,35 +23,44 @@ if TYPE_CHECKING:
 ON_PLAN = "bold green"
 
 
+class InspectOptions(OptionsModel):
+    """How much is looked at."""
+
+    tasks: int = Field(default=3, ge=0)
+    """Tasks to draw, with their plans."""
+    audit_tasks: int = Field(default=20_000, ge=0)
+    """Audit the layouts and symmetries of the first N tasks of each split."""
+    verify: bool = True
+    """Compare every shard with its digest."""
+
+
 def run(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data set.")],
-    tasks: Annotated[int, typer.Option(min=0, help="Tasks to draw, with their plans.")] = 3,
-    audit_tasks: Annotated[int, typer.Option(min=0, help="Tasks of each split to take apart in the audit.")] = 20_000,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Compare every shard with its digest.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    directory: Annotated[Path, Parameter(help="A data set.")],
+    /,
+    *,
+    options: Annotated[InspectOptions, Flat] = InspectOptions(),
+    as_json: Json = False,
 ) -> None:
     """Counts, length quantiles, vocabulary, leakage audit and drawings of a data set; its files are verified."""
     from rich.console import Console
 
-    from searchformer.commands.progress import ProgressLine
+    from searchformer.commands.progress import TerminalDisplay
     from searchformer.dataset.audit import audit_leakage, length_quantiles
     from searchformer.dataset.store import SPLITS, Dataset
     from searchformer.errors import SearchformerError
 
-    dataset = Dataset(directory, verify=verify)
+    dataset, verified = Dataset(directory, verify=options.verify), options.verify
     lengths = {split: length_quantiles(dataset, split) for split in SPLITS}
-    examined = sum(min(audit_tasks, dataset.rows(split)) for split in SPLITS)
-    with ProgressLine("inspect", examined, unit="tasks") as line:
-        leakage = audit_leakage(dataset, limit=audit_tasks, progress=line.update)
+    leakage = audit_leakage(dataset, limit=options.audit_tasks, display=TerminalDisplay())
     if as_json:
-        typer.echo(json.dumps(_facts(dataset, lengths, leakage, verified=verify)))
+        print(json.dumps(_facts(dataset, lengths, leakage, verified=verified)))
     else:
         console = Console(highlight=False)
-        for table in (_summary(dataset, verified=verify), _length_table(lengths), _audit_table(leakage)):
+        for table in (_summary(dataset, verified=verified), _length_table(lengths), _audit_table(leakage)):
             console.print(table)
         if not leakage.complete:
-            console.print(f"Layouts and symmetry: of the first {audit_tasks:,} tasks of each split (--audit-tasks).")
-        _draw_tasks(console, dataset, tasks)
+            console.print(f"Layouts and symmetry: of the first {options.audit_tasks:,} tasks of each split.")
+        _draw_tasks(console, dataset, options.tasks)
     if leakage.shared_layouts or leakage.duplicates_across or leakage.wrong_ids:
         raise SearchformerError(
             f"{directory}: training and test share {leakage.shared_layouts} layouts and {leakage.duplicates_across} "

@@ -3,20 +3,28 @@
 import json
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from searchformer.commands.options import domain_settings
+from searchformer.commands.options import DomainName, Flat, Settings, domain_settings
+from searchformer.dataset.options import AlgorithmOptions
 
-CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+class JudgeOptions(AlgorithmOptions):
+    """How answers are judged."""
+
+    paper: bool = False
+    """Judge by the published tables' looser rule."""
 
 
 def run(
-    context: typer.Context,
-    domain: Annotated[str, typer.Argument(help="maze, sokoban, tiles, or a registered one.")],
-    file: Annotated[str, typer.Argument(help='JSON lines with a task and its "answer"; - for stdin.')],
-    paper: Annotated[bool, typer.Option("--paper", help="The published tables' looser rule.")] = False,
+    domain: DomainName,
+    file: Annotated[str, Parameter(help='JSON lines with a task and its "answer"; - for stdin.')],
+    /,
+    *,
+    options: Annotated[JudgeOptions, Flat] = JudgeOptions(),
+    **settings: Settings,
 ) -> None:
-    """Judge each answer by the domain's rules, and its trace by A*'s, a line of JSON each.
+    """Judge each answer by the domain's rules, and its trace by the search algorithm's, a line of JSON each.
 
     Prints `verdict` (optimal, feasible, invalid), `reason`, `plan_length` and `optimal_length` in nodes, `trace_legal`
     and `trace_sound` (legal but for the order of closing and children left out; both null without a trace) and
@@ -27,8 +35,8 @@ def run(
     from searchformer.errors import SearchformerError
     from searchformer.evaluate.judge import Judge
 
-    made = make_domain(domain, domain_settings(domain, context.args))
-    judge = Judge(made, paper=paper)
+    made = make_domain(domain, domain_settings(domain, settings))
+    judge = Judge(made, **options.model_dump())
     for place, task in read_tasks(file):
         answer = task.pop("answer", None)
         if not isinstance(answer, str):
@@ -46,4 +54,4 @@ def run(
             "trace_sound": verdict.trace_sound,
             "violation": verdict.violation and f"{verdict.violation} at token {verdict.violation_position}",
         }
-        typer.echo(json.dumps(shown))
+        print(json.dumps(shown))

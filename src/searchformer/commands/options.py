@@ -1,31 +1,28 @@
-"""Options that several commands share."""
+"""What several commands' signatures share."""
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from searchformer.domains import Domain, domain_class
+from cyclopts import Parameter
+
 from searchformer.errors import SearchformerError
+from searchformer.options import option_name
+
+Flat = Parameter(name="*")
+"""Each field of the options model is an option of the command."""
+Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object as the last line.")]
+DomainName = Annotated[str, Parameter(help="maze, sokoban, tiles, or a registered one.")]
+Settings = Annotated[str, Parameter(name="--SETTING", help="The domain's own settings, such as --width.")]
 
 
-def domain_settings(name: str, given: list[str]) -> dict[str, Any]:
-    """Settings of domain `name` from words such as `--boxes 2` or `--boxes=2`, as the command line leaves them."""
+def domain_settings(name: str, given: dict[str, str]) -> dict[str, Any]:
+    """Settings of domain `name` from the words of the command line."""
+    from searchformer.domains import domain_class
+
     fields = domain_class(name).model_fields
-    settings: dict[str, Any] = {}
-    words = iter(given)
-    for word in words:
-        match = re.fullmatch(r"--([a-z][a-z-]*)(?:=(.*))?", word)
-        field = match.group(1).replace("-", "_") if match else ""
+    given = {word.replace("-", "_"): value for word, value in given.items()}
+    for field in given:
         if field not in fields:
-            known = ", ".join("--" + field.replace("_", "-") for field in fields)
-            raise SearchformerError(f"{name} has no option {word!r}; it has {known}")
-        assert match is not None
-        value = match.group(2) if match.group(2) is not None else next(words, None)
-        if value is None:
-            raise SearchformerError(f"option --{field.replace('_', '-')} needs a value")
-        settings[field] = int(value) if re.fullmatch(r"-?\d+", value) else value
-    return settings
-
-
-def describe_settings(domain: Domain) -> str:
-    """The settings that matter, in one line."""
-    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in domain.model_dump(exclude_none=True).items())
+            known = ", ".join(map(option_name, fields))
+            raise SearchformerError(f"{name} has no option {option_name(field)!r}; it has {known}")
+    return {field: int(value) if re.fullmatch(r"-?\d+", value) else value for field, value in given.items()}

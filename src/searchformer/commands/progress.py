@@ -4,7 +4,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,81 +11,89 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from searchformer.display import Update
 
 PLAIN_SECONDS = 10.0
+"""Between plain lines."""
+RATE_SECONDS = 120.0
+"""Over which the time left is estimated."""
 
 
-class ProgressLine:
-    """Shows `done` of `total`, a rate, the time left and a note."""
-
-    def __init__(self, title: str, total: int, *, unit: str) -> None:
-        self.title, self.total, self.unit = title, total, unit
-        self.began = self.shown = time.monotonic()
-        self.first: int | None = None
-        self.completed = False
-        self.bar: Progress | None = None
-        if sys.stderr.isatty():
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            self.bar = Progress(*columns, console=Console(stderr=True))
-            self.task = self.bar.add_task(title, total=total, rate="", note="")
-
-    def __enter__(self) -> "ProgressLine":
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def set_total(self, total: int) -> None:
-        """Say how much there is to do, where that was not known at first."""
-        self.completed = self.completed and total == self.total
-        self.total = total
-        if self.bar:
-            self.bar.update(self.task, total=total)
-
-    def update(self, done: int, note: str = "") -> None:
-        """Show the new state; plain lines appear every few seconds."""
-        now = time.monotonic()
-        if self.first is None:  # what an earlier run had done says nothing about the rate, and is there at once
-            self.first = done if now - self.began < 0.2 else 0
-        rate = (done - self.first) / max(now - self.began, 1e-9)
-        if self.bar:
-            self.bar.update(self.task, completed=done, rate=f"{rate:,.0f} {self.unit}/s", note=note)
-        elif now - self.shown >= PLAIN_SECONDS or (done >= self.total and not self.completed):
-            self.shown, self.completed = now, done >= self.total
-            left = f"{(self.total - done) / rate:,.0f} s left" if rate > 0 else "time left unknown"
-            text = f"{self.title}: {done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {left}"
-            print(f"{text}; {note}" if note else text, file=sys.stderr, flush=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.bar:
-            self.bar.stop()
-
-
-class Lines:
-    """Shows a run on stderr."""
+class TerminalDisplay:
+    """The command line's `Display`."""
 
     def say(self, line: str) -> None:
-        """Print a line."""
+        """Print a line, above the bar if there is one."""
         print(line, file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def bar(self, title: str, *, unit: str) -> Iterator[Update]:
-        """A progress bar, or lines every few seconds; it begins with the first update, as getting ready has no rate."""
-        line: ProgressLine | None = None
+        """Show progress while a block runs. It begins with the first update, as getting ready has no rate."""
+        bar: _Bar | _PlainLines | None = None
         with contextlib.ExitStack() as stack:
 
             def update(done: int, total: int, note: str) -> None:
-                nonlocal line
-                if line is None:
-                    line = stack.enter_context(ProgressLine(title, total, unit=unit))
-                if total != line.total:
-                    line.set_total(total)
-                line.update(done, note)
+                nonlocal bar
+                if bar is None and sys.stderr.isatty():
+                    bar = _Bar(title, unit)
+                    stack.enter_context(bar.progress)
+                bar = bar or _PlainLines(title, unit)
+                bar.update(done, total, note)
 
             yield update
+
+
+class _Rate:
+    """How fast work goes; what an earlier run had done is there at once and says nothing about it."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.first: int | None = None
+
+    def __call__(self, done: int) -> float:
+        seconds = time.monotonic() - self.began
+        if self.first is None:
+            self.first = done if seconds < 0.2 else 0
+        return (done - self.first) / max(seconds, 1e-9)
+
+
+def _per_second(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+class _Bar:
+    """A bar on a terminal."""
+
+    def __init__(self, title: str, unit: str) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self.unit, self.rate = unit, _Rate()
+        self.progress = Progress(*columns, console=Console(stderr=True), speed_estimate_period=RATE_SECONDS)
+        self.task = self.progress.add_task(title, rate="", note="")
+
+    def update(self, done: int, total: int, note: str) -> None:
+        rate = f"{_per_second(self.rate(done))} {self.unit}/s"
+        self.progress.update(self.task, completed=done, total=total, rate=rate, note=note)
+
+
+class _PlainLines:
+    """A line every few seconds, and one when all is done."""
+
+    def __init__(self, title: str, unit: str) -> None:
+        self.title, self.unit, self.rate = title, unit, _Rate()
+        self.shown = time.monotonic()
+        self.completed: int | None = None
+        """The total whose completion was said."""
+
+    def update(self, done: int, total: int, note: str) -> None:
+        now, rate = time.monotonic(), self.rate(done)
+        complete = done >= total and self.completed != total
+        if now - self.shown < PLAIN_SECONDS and not complete:
+            return
+        self.shown, self.completed = now, total if done >= total else None
+        left = f"{(total - done) / rate:,.0f} s left" if rate > 0 else "time left unknown"
+        text = f"{self.title}: {done:,} of {total:,} {self.unit}, {_per_second(rate)}/s, {left}"
+        print(f"{text}; {note}" if note else text, file=sys.stderr, flush=True)

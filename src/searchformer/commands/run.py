@@ -5,7 +5,11 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter
+from pydantic import Field
+
+from searchformer.commands.options import Flat, Json
+from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
     from searchformer.recipes.recipe import Recipe
@@ -19,29 +23,31 @@ COLUMNS = {
 """Headings of the last table, with metrics and scales: as many as fit 80 columns; the report has them all."""
 
 
+class RunOptions(OptionsModel):
+    """How much is done at a time."""
+
+    jobs: int | None = Field(default=None, ge=1)
+    """Training runs side by side; one per core or GPU if left out, one for large networks on a CPU."""
+    workers: int | None = Field(default=None, ge=1)
+    """Processes that generate and sample; one per core if left out."""
+
+
 def run(
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="NAME|FILE", help="A shipped recipe (see --list), or a TOML file.")
-    ] = None,
+    recipe: Annotated[str | None, Parameter(help="Name of a shipped recipe (see --list), or a TOML file.")] = None,
+    /,
+    *,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a field; may be given several times.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory.", show_default="runs/NAME")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the stages and what they cost, run nothing.")
-    ] = False,
-    list_all: Annotated[bool, typer.Option("--list", help="Explain the shipped recipes and what they cost.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Training runs side by side.", show_default="one per core or GPU")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that generate and sample.", show_default="one per core")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+        tuple[str, ...], Parameter(name="--set", metavar="A.B=C", help="Change a field; may be given several times.")
+    ] = (),
+    out: Annotated[Path | None, Parameter(help="Run directory; runs/NAME if left out.")] = None,
+    dry_run: Annotated[bool, Parameter(help="Show the stages and what they cost, run nothing.")] = False,
+    list_all: Annotated[bool, Parameter(name="--list", help="Explain the shipped recipes and what they cost.")] = False,
+    options: Annotated[RunOptions, Flat] = RunOptions(),
+    as_json: Json = False,
 ) -> None:
     """Run a whole experiment from a recipe: data, training, answers, bootstrapping, report.
 
-    What is complete is skipped, what is not is gone on with: after an interruption, give the same command again.
+    What is complete is skipped. After an interruption, run the same command again to continue.
     """
     from searchformer.errors import SearchformerError
     from searchformer.recipes.recipe import load_recipe
@@ -51,35 +57,29 @@ def run(
         return
     if recipe is None:
         raise SearchformerError("which recipe? `searchformer run --list` explains those that are shipped")
-    loaded = load_recipe(recipe, changes or ())
+    loaded = load_recipe(recipe, changes)
     if dry_run:
         show_plan(loaded, as_json=as_json)
         return
     out = out or Path("runs") / Path(recipe).stem
-    words = ["searchformer", "run", recipe, *(word for change in changes or () for word in ("--set", change))]
-    run_and_show(
-        loaded, out, command=shlex.join([*words, "--out", str(out)]), workers=workers, jobs=jobs, as_json=as_json
-    )
+    words = ["searchformer", "run", recipe, *(word for change in changes for word in ("--set", change))]
+    run_and_show(loaded, out, command=shlex.join([*words, "--out", str(out)]), options=options, as_json=as_json)
 
 
-def run_and_show(
-    recipe: "Recipe", out: Path, *, command: str, workers: int | None, jobs: int | None, as_json: bool
-) -> None:
+def run_and_show(recipe: "Recipe", out: Path, *, command: str, options: RunOptions, as_json: bool) -> None:
     """Run the recipe, then print every run's scores and where the report is."""
-    from searchformer.commands.progress import Lines
+    from searchformer.commands.progress import TerminalDisplay
     from searchformer.files import read_json
     from searchformer.recipes.run import run_recipe
 
-    outcome = run_recipe(recipe, out, display=Lines(), workers=workers, jobs=jobs, command=command)
+    outcome = run_recipe(recipe, out, display=TerminalDisplay(), command=command, **options.model_dump())
     scores = [(name, read_json(path / "metrics.json", what="evaluation")) for name, path in outcome.evaluations]
     if as_json:
         found = {name: metrics["metrics"] for name, metrics in scores}
-        typer.echo(
-            json.dumps({"out": str(out), "ran": outcome.ran, "report": str(outcome.report), "evaluations": found})
-        )
+        print(json.dumps({"out": str(out), "ran": outcome.ran, "report": str(outcome.report), "evaluations": found}))
         return
     print_scores(scores)
-    typer.echo(f"report: {outcome.report}")
+    print(f"report: {outcome.report}")
 
 
 def print_scores(scores: list[tuple[str, dict[str, Any]]]) -> None:
@@ -125,8 +125,8 @@ def show_list(*, as_json: bool) -> None:
         rows.append({"name": name, "title": recipe.title, "stages": len(stages), "estimated_seconds": seconds})
         if not as_json:
             costs = ", ".join(f"{duration(value)} on {machine}" for machine, value in seconds.items())
-            typer.echo(f"{name}\n  {recipe.title}\n  {len(stages)} stages, about {costs}")
-    typer.echo(json.dumps({"recipes": rows}) if as_json else ESTIMATE_NOTE)
+            print(f"{name}\n  {recipe.title}\n  {len(stages)} stages, about {costs}")
+    print(json.dumps({"recipes": rows}) if as_json else ESTIMATE_NOTE)
 
 
 ESTIMATE_NOTE = (
@@ -150,7 +150,7 @@ def show_plan(recipe: "Recipe", *, as_json: bool) -> None:
             {"stage": stage.key, "size": cost[0].size, "cpu_seconds": cost[0].seconds, "gpu_seconds": cost[1].seconds}
             for stage, cost in zip(stages, costs, strict=True)
         ]
-        typer.echo(json.dumps({"title": recipe.title, "stages": listed}))
+        print(json.dumps({"title": recipe.title, "stages": listed}))
         return
     table = Table(title=recipe.title, caption=ESTIMATE_NOTE, show_footer=True)
     table.add_column("stage", footer=f"{len(stages)} stages", overflow="fold")

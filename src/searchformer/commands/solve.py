@@ -2,46 +2,62 @@
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from cyclopts import Parameter
+from pydantic import Field
+
+from searchformer.commands.options import Flat, Json, Settings
+from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from searchformer.solve import Effort, Solution, Task
 
-CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 FRAME_SECONDS, ANIMATION_SECONDS = 0.15, 12.0
 """Longest time of a frame, and of all frames together."""
 
 
+class SolveOptions(OptionsModel):
+    """Which task, and who plans."""
+
+    random: str | None = None
+    """Draw a task instead: DOMAIN or DOMAIN:WxH, such as maze:6x6."""
+    level: int = Field(default=1, ge=1)
+    """Which task of the file, from 1."""
+    domain: str | None = None
+    """maze, sokoban, tiles, or a registered one; as the file shows if left out."""
+    start: str | None = None
+    """Start on a .map, as X,Y."""
+    goal: str | None = None
+    """Goal on a .map, as X,Y."""
+    model: Path | None = None
+    """A model directory, a training run, or the name of a packaged model; the packaged one that fits if left out."""
+    samples: int = Field(default=16, ge=1)
+    """Answers to sample from the model."""
+    planner: Literal["model", "astar"] = "model"
+    """model, or astar for A* alone."""
+    seed: int | None = None
+    """Of the random task and the answers; 0 if left out, a new one with --random."""
+    animate: bool = False
+    """Redraw the search step by step, on a terminal."""
+    max_expansions: int = Field(default=10_000_000, ge=1)
+    """A* gives up when it closes more nodes."""
+    max_gigabytes: float = Field(default=4.0, ge=0.001)
+    """A* gives up when it takes more memory."""
+
+
 def run(
-    context: typer.Context,
-    file: Annotated[str | None, typer.Argument(help="JSON lines (- for stdin), or a level or map file.")] = None,
-    random: Annotated[
-        str | None, typer.Option(metavar="DOMAIN[:WxH]", help="Draw a task instead, such as maze:6x6.")
-    ] = None,
-    level: Annotated[int, typer.Option(min=1, help="Which task of the file, from 1.")] = 1,
-    domain: Annotated[
-        str | None, typer.Option(help="maze, sokoban, tiles, or a registered one.", show_default="as the file shows")
-    ] = None,
-    start: Annotated[str | None, typer.Option(metavar="X,Y", help="Start on a .map.")] = None,
-    goal: Annotated[str | None, typer.Option(metavar="X,Y", help="Goal on a .map.")] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="Directory of a model.", show_default="the packaged one that fits")
-    ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Answers to sample from the model.")] = 16,
-    planner: Annotated[str, typer.Option(help="model, or astar for A* alone.")] = "model",
-    seed: Annotated[
-        int | None, typer.Option(help="Of the random task and the answers.", show_default="0; a new one with --random")
-    ] = None,
-    animate: Annotated[bool, typer.Option("--animate", help="Redraw the search step by step, on a terminal.")] = False,
-    max_expansions: Annotated[int, typer.Option(min=1, help="A* gives up after closing so many nodes.")] = 10_000_000,
-    max_gigabytes: Annotated[float, typer.Option(min=0.001, help="A* gives up when memory passes this.")] = 4.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    file: Annotated[str | None, Parameter(help="JSON lines (- for stdin), or a level or map file.")] = None,
+    /,
+    *,
+    options: Annotated[SolveOptions, Flat] = SolveOptions(),
+    as_json: Json = False,
+    **settings: Settings,
 ) -> None:
     """Plan one task with a model: sample answers, judge each by the domain's rules, show the best that holds.
 
@@ -51,58 +67,42 @@ def run(
     import os
 
     from searchformer.errors import SearchformerError
+    from searchformer.pretrained import resolve_model
     from searchformer.search import Options
     from searchformer.solve import solve
 
     began = time.monotonic()
-    file, given = _split([file, *context.args] if file else [])
-    if (file is None) == (random is None):
+    if (file is None) == (options.random is None):
         raise SearchformerError("expected a FILE or --random DOMAIN:WxH, and not both; see searchformer solve --help")
-    if planner not in ("model", "astar"):
-        raise SearchformerError(f"a planner is model or astar; found {planner!r}")
+    seed = options.seed
     if seed is None:
-        seed = int.from_bytes(os.urandom(4), "little") if random else 0
-    options = Options(max_expansions=max_expansions, max_gigabytes=max_gigabytes)
-    if random:
-        title, task = _drawn(random, given, seed=seed, options=options)
+        seed = int.from_bytes(os.urandom(4), "little") if options.random else 0
+    limits = Options(max_expansions=options.max_expansions, max_gigabytes=options.max_gigabytes)
+    if options.random:
+        title, task = _drawn(options.random, settings, seed=seed, options=limits)
     else:
         assert file is not None
-        title, task = _read(file, level, given, domain=domain, start=start, goal=goal)
-    chosen, note = _model(model, task, planner)
-    solution = solve(task, model=chosen, samples=samples, seed=seed, options=options)
+        where = {"domain": options.domain, "start": options.start, "goal": options.goal}
+        title, task = _read(file, options.level, settings, **where)
+    given = options.model and resolve_model(options.model)
+    chosen, note = _model(given, task, options.planner)
+    solution = solve(task, model=chosen, samples=options.samples, seed=seed, options=limits)
     notes = [*([note] if note else []), *solution.notes]
     for line in notes:
-        typer.echo(f"searchformer: {line}", err=True)
+        print(f"searchformer: {line}", file=sys.stderr)
     seconds = time.monotonic() - began
-    if animate:
+    if options.animate:
         _animate(solution)
     if as_json:
-        typer.echo(json.dumps(_record(solution, notes, model=chosen, seed=seed, seconds=seconds)))
+        print(json.dumps(_record(solution, notes, model=chosen, seed=seed, seconds=seconds)))
     else:
-        _show(solution, title, model=f"the model {model or (chosen and chosen.name)}")
+        _show(solution, title, model=f"the model {options.model or (chosen and chosen.name)}")
 
 
 # --- the task and the model
 
 
-def _split(words: list[str]) -> tuple[str | None, list[str]]:
-    """The file among words that may also be settings of the domain, such as `--boxes 1`, and those settings."""
-    from searchformer.errors import SearchformerError
-
-    files, settings, waiting = list[str](), list[str](), iter(words)
-    for word in waiting:
-        if not word.startswith("--"):
-            files.append(word)
-        elif "=" in word:
-            settings.append(word)
-        else:
-            settings += [word, *([value] if (value := next(waiting, None)) is not None else [])]
-    if len(files) > 1:
-        raise SearchformerError(f"expected one FILE; found {' and '.join(files)}")
-    return (files[0] if files else None), settings
-
-
-def _drawn(random: str, given: list[str], *, seed: int, options: Any) -> tuple[str, "Task"]:
+def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tuple[str, "Task"]:
     """A random task. Where a packaged model is of the size asked for, its other settings hold too."""
     from searchformer.commands.options import domain_settings
     from searchformer.domains import make_domain
@@ -122,7 +122,7 @@ def _drawn(random: str, given: list[str], *, seed: int, options: Any) -> tuple[s
 
 
 def _read(
-    file: str, level: int, given: list[str], *, domain: str | None, start: str | None, goal: str | None
+    file: str, level: int, given: dict[str, str], *, domain: str | None, start: str | None, goal: str | None
 ) -> tuple[str, "Task"]:
     """The chosen task of a file."""
     from itertools import islice

@@ -3,24 +3,29 @@
 import json
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
+from pydantic import Field
 
-from searchformer.commands.options import domain_settings
+from searchformer.commands.options import DomainName, Flat, Settings, domain_settings
+from searchformer.dataset.options import SearchOptions
 
-CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+class TraceOptions(SearchOptions):
+    """How each task is searched and what is printed."""
+
+    max_gigabytes: float = Field(default=4.0, ge=0.001)
+    """Give up a search that takes more memory."""
+    record: bool = True
+    """Print the trace, not the plan alone."""
 
 
 def run(
-    context: typer.Context,
-    domain: Annotated[str, typer.Argument(help="maze, sokoban, tiles, or a registered one.")],
-    file: Annotated[str, typer.Argument(help="Tasks: JSON lines (- for stdin), or a level or map file.")],
-    deterministic: Annotated[bool, typer.Option(help="Ties by a fixed order instead of at random.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of ties and of the children's order.")] = 0,
-    algorithm: Annotated[str, typer.Option(help="astar, dijkstra, weighted or greedy.")] = "astar",
-    weight: Annotated[float, typer.Option(help="Weight of h, with --algorithm weighted.")] = 1.0,
-    record: Annotated[bool, typer.Option("--record/--no-record", help="Write the trace, or the plan alone.")] = True,
-    max_expansions: Annotated[int, typer.Option(min=1, help="Give up after closing so many nodes.")] = 10_000_000,
-    max_gigabytes: Annotated[float, typer.Option(min=0.001, help="Give up when memory passes this.")] = 4.0,
+    domain: DomainName,
+    file: Annotated[str, Parameter(help="Tasks: JSON lines (- for stdin), or a level or map file.")],
+    /,
+    *,
+    options: Annotated[TraceOptions, Flat] = TraceOptions(),
+    **settings: Settings,
 ) -> None:
     """Search each task and print it with `solvable`, `prompt`, `trace`, `plan`, `created` and `closed`, a line each.
 
@@ -32,16 +37,15 @@ def run(
     from searchformer.search import BudgetError, Options, Searcher
     from searchformer.tokens.grammar import write_text
 
-    made = make_domain(domain, domain_settings(domain, context.args))
-    options = Options(deterministic, algorithm, weight, max_expansions, max_gigabytes)
-    searcher = Searcher(made, options)
+    made = make_domain(domain, domain_settings(domain, settings))
+    searcher = Searcher(made, Options(**options.model_dump(exclude={"seed", "record"})))
     for place, task in read_tasks(file):
         try:
             problem = made.encode(task)
-            found = searcher.search(problem, seed=seed, record=record)
+            found = searcher.search(problem, seed=options.seed, record=options.record)
         except (TaskError, BudgetError) as error:
             raise type(error)(f"{place}: {error}") from None
         prompt, trace, plan = write_text(made, problem, found)
-        shown = {"trace": trace} if record else {}
+        shown = {"trace": trace} if options.record else {}
         outcome = {"solvable": found.solvable, "prompt": prompt, **shown, "plan": plan}
-        typer.echo(json.dumps({**task, **outcome, "created": found.created, "closed": found.closed}))
+        print(json.dumps({**task, **outcome, "created": found.created, "closed": found.closed}))

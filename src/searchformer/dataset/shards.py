@@ -8,18 +8,16 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field
 
+from searchformer.dataset.options import GenerateOptions as GenerateConfig
 from searchformer.dataset.store import PARTS, SPLITS, schema
-from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing
-from searchformer.search import Options, Sampler, Searcher
+from searchformer.search import Sampler, Searcher
 from searchformer.search.searcher import Rows
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -27,48 +25,6 @@ ROWS_PER_SHARD = 8192
 ROWS_PER_GROUP = 1024
 PATIENCE = 200_000
 """Candidates without a new task before the settings are taken to be too narrow."""
-
-
-class GenerateConfig(BaseModel):
-    """How a data set is made. `tasks` apart, it decides every byte."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    domain: str
-    """Name in the registry."""
-    settings: dict[str, Any] = {}
-    """The domain's settings."""
-    tasks: int = Field(ge=1)
-    """Distinct tasks, training and test together."""
-    seed: int = 0
-    """Candidate i of shard k is drawn from (seed, k, i)."""
-    deterministic: bool = False
-    """A*'s ties by the domain's order, or at random."""
-    algorithm: str = "astar"
-    """astar, dijkstra, weighted or greedy."""
-    weight: float = 1.0
-    """Weight of h, for `weighted`."""
-    test_fraction: float = Field(0.1, ge=0, le=1)
-    """Share of layouts that belong to the test split."""
-    max_trace_tokens: int | None = Field(None, ge=1)
-    """Longer traces are rejected."""
-    max_expansions: int = Field(10_000_000, ge=1)
-    """Longer searches are rejected."""
-    start_goal_pairs: int = Field(1, ge=1)
-    """Tasks tried on each layout."""
-
-    def make_domain(self) -> Domain:
-        """The domain with its settings."""
-        return make_domain(self.domain, self.settings)
-
-    def options(self) -> Options:
-        """How to search."""
-        return Options(
-            deterministic=self.deterministic,
-            algorithm=self.algorithm,
-            weight=self.weight,
-            max_expansions=self.max_expansions,
-        )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from searchformer.errors import SearchformerError
 from searchformer.files import read_json
 
 HERE = Path(__file__).parent
@@ -49,3 +50,17 @@ def find_model(domain: str, size: dict[str, int]) -> PackagedModel | None:
         return any(each > 0 for each in missing), sum(map(abs, missing))
 
     return min((model for model in packaged_models() if model.domain == domain), key=misfit, default=None)
+
+
+def resolve_model(model: str | Path) -> Path:
+    """The directory of a model: given as such, as a run with `model/` inside, or as the name of a packaged model."""
+    for directory in (Path(model), Path(model) / "model"):
+        if (directory / "model.safetensors").is_file():
+            return directory
+    packaged = {each.name: each.directory for each in packaged_models()}
+    if str(model) not in packaged:
+        names = ", ".join(packaged) or "none here"
+        raise SearchformerError(
+            f"{model} holds no model: expected a model directory, a training run or a packaged model ({names})"
+        )
+    return packaged[str(model)]

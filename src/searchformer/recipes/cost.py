@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from searchformer.dataset.shards import GenerateConfig, ShardMaker
+from searchformer.dataset.options import GenerateOptions
+from searchformer.dataset.shards import ShardMaker
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig, make_config
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun
-from searchformer.recipes.recipe import DataSpec, Recipe, naming
+from searchformer.recipes.recipe import DataSpec, Recipe, errors_of
 from searchformer.search import Sampler
 from searchformer.train.options import BATCH_SIZES, STEPS
 
@@ -103,7 +104,7 @@ def lengths_of(spec: DataSpec) -> Lengths:
 
 @lru_cache
 def _sampled_lengths(config: str) -> Lengths:
-    maker = ShardMaker(GenerateConfig(tasks=SAMPLED_TASKS, **json.loads(config)))
+    maker = ShardMaker(GenerateOptions(tasks=SAMPLED_TASKS, **json.loads(config)))
     longest = maker.config.max_trace_tokens or (1 << 31) - 1
     sampler = Sampler(maker.searcher, maker.ids, seed=0, part=0, pairs=1, max_trace_tokens=longest)
     parts: dict[str, list[np.ndarray]] = {"prompt": [], "trace": [], "plan": []}
@@ -143,7 +144,7 @@ def stage_cost(stage: Stage, recipe: Recipe, machine: Machine) -> Cost:
     """The estimate for one stage."""
     work = stage.work
     if isinstance(work, DataSpec):
-        with naming(f"data.{stage.name}"):
+        with errors_of(f"data.{stage.name}"):
             return _data_cost(work, machine)
     if isinstance(work, TrainRun):
         return _train_cost(work, recipe, machine)
@@ -199,19 +200,19 @@ def _answer_seconds(run: TrainRun, lengths: Lengths, tasks: int, samples: int, m
 
 
 def _bootstrap_cost(work: BootstrapRun, recipe: Recipe, machine: Machine) -> Cost:
-    data, run, spec = recipe.data[work.train.data], work.train, work.spec
+    data, run, options = recipe.data[work.train.data], work.train, work.options
     lengths = lengths_of(data)
-    batch = spec.batch_size or BATCH_SIZES.get(data.domain, BATCH_SIZES["maze"])
-    tasks = spec.tasks or data.tasks - test_tasks(data)
-    tested = spec.eval_tasks or test_tasks(data)
-    evaluation = _answer_seconds(run, lengths, tested, spec.eval_samples or 64, machine)
-    tuning = _training_seconds(run, lengths, spec.steps, batch, machine) + 2 * machine.start_seconds
-    sampling = _answer_seconds(run, lengths, tasks, spec.samples, machine)
-    rounds = spec.rounds * (sampling + tuning + evaluation)
-    controls = spec.rounds * (tuning + evaluation) if spec.control else 0.0
-    plural = "s" if spec.rounds > 1 else ""
-    size = f"{spec.rounds} round{plural} of {spec.samples} answers to {tasks:,} tasks and {spec.steps:,} steps"
-    return Cost(machine.start_seconds + evaluation + rounds + controls, size + (", control" if spec.control else ""))
+    batch = options.batch_size or BATCH_SIZES.get(data.domain, BATCH_SIZES["maze"])
+    tasks = options.tasks or data.tasks - test_tasks(data)
+    tested = options.eval_tasks or test_tasks(data)
+    evaluation = _answer_seconds(run, lengths, tested, options.eval_samples, machine)
+    tuning = _training_seconds(run, lengths, options.steps, batch, machine) + 2 * machine.start_seconds
+    sampling = _answer_seconds(run, lengths, tasks, options.samples, machine)
+    rounds = options.rounds * (sampling + tuning + evaluation)
+    controls = options.rounds * (tuning + evaluation) if options.control else 0.0
+    plural = "s" if options.rounds > 1 else ""
+    size = f"{options.rounds} round{plural} of {options.samples} answers to {tasks:,} tasks and {options.steps:,} steps"
+    return Cost(machine.start_seconds + evaluation + rounds + controls, size + (", control" if options.control else ""))
 
 
 def parameters(shape: ModelConfig) -> int:

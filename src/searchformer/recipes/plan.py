@@ -10,8 +10,18 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import product
 
+from searchformer.bootstrap.options import RoundsOptions
 from searchformer.errors import SearchformerError
-from searchformer.recipes.recipe import BootstrapSpec, DataSpec, EvaluationSpec, Recipe, ReportSpec, TrainSpec
+from searchformer.recipes.recipe import (
+    FROM_EVALUATION,
+    FROM_TRAINING,
+    BootstrapSpec,
+    DataSpec,
+    EvaluationSpec,
+    Recipe,
+    ReportSpec,
+    TrainSpec,
+)
 
 
 @dataclass(frozen=True)
@@ -45,9 +55,8 @@ class BootstrapRun:
 
     slug: str
     train: TrainRun
-    rule: str
-    spec: BootstrapSpec
-    """What is None there has been taken from the training run and the evaluation, where those say it."""
+    options: RoundsOptions
+    """The entry's, and where it leaves some out those of the training run and the evaluation."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +157,10 @@ def bootstrap_runs(recipe: Recipe, runs: list[TrainRun]) -> list[BootstrapRun]:
     found = []
     for index, entry in enumerate(recipe.bootstrap):
         for run in _named(entry, runs, path=f"bootstrap[{index}].train"):
-            spec = _completed(entry, run, recipe.evaluation)
             for rule in entry.rule:
                 parts = [entry.name, run.slug, rule if len(entry.rule) > 1 else ""]
-                found.append(BootstrapRun("-".join(part for part in parts if part), run, rule, spec))
+                options = _complete_options(entry, run, recipe.evaluation, rule=rule)
+                found.append(BootstrapRun("-".join(part for part in parts if part), run, options))
     return found
 
 
@@ -170,19 +179,9 @@ def _named(entry: BootstrapSpec, runs: list[TrainRun], *, path: str) -> list[Tra
     return chosen
 
 
-def _completed(entry: BootstrapSpec, run: TrainRun, evaluation: EvaluationSpec) -> BootstrapSpec:
-    """The entry with the training run's and the evaluation's values where it says nothing."""
-    fallback = {
-        "tasks": run.sequences,
-        "batch_size": run.spec.batch_size,
-        "lr": run.spec.lr,
-        "optimiser": run.spec.optimiser,
-        "weight_decay": run.spec.weight_decay,
-        "clip": run.spec.clip,
-        "seed": run.seed,
-        "processes": run.spec.processes,
-        "eval_tasks": evaluation.tasks,
-        "eval_samples": evaluation.samples,
-    }
-    missing = {name: value for name, value in fallback.items() if getattr(entry, name) is None}
-    return entry.model_copy(update=missing)
+def _complete_options(entry: BootstrapSpec, run: TrainRun, evaluation: EvaluationSpec, *, rule: str) -> RoundsOptions:
+    """The entry's options, with the training run's and the evaluation's for those that it leaves out."""
+    options = {"tasks": run.sequences} | {name: getattr(run.spec, name) for name in FROM_TRAINING} | {"seed": run.seed}
+    options |= {name: getattr(evaluation, there) for name, there in FROM_EVALUATION.items()}
+    options |= entry.model_dump(include=set(RoundsOptions.model_fields), exclude_none=True) | {"rule": rule}
+    return RoundsOptions(**options)

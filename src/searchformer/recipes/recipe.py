@@ -1,26 +1,37 @@
 """A recipe: a whole experiment in one TOML file, validated once; errors name the field as a path (`train[1].steps`).
 
 In: the name of a shipped recipe or a file, and changes as in `--set train.steps=2000`. Out: a frozen `Recipe`, which
-can be written as TOML again with every default spelled out. Try: `searchformer run quickstart --dry-run`.
+can be written as TOML again. The sections take the options of the commands that they stand for: `generate`, `train`,
+`rollout` and `bootstrap`. Try: `searchformer run quickstart --dry-run`.
 """
 
-import json
+import contextlib
+import copy
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+import tomli_w
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from searchformer.dataset.shards import GenerateConfig
+from searchformer.bootstrap.options import RoundsOptions
+from searchformer.dataset.options import GenerateOptions
 from searchformer.errors import SearchformerError
+from searchformer.options import MayChange, OptionsModel, error_message
+from searchformer.rollout.options import AnswerOptions
+from searchformer.train.options import LearningOptions, TrainingOptions
 
 SHIPPED = Path(__file__).parent
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """Names become folders."""
-NOT_OF_THE_RESULT = frozenset({"title", "description", "device", "processes"})
-"""Fields that a run may be gone on with otherwise than it was begun."""
+STRICT = ConfigDict(strict=True)
+"""TOML has types: "3" is not a number of steps."""
+FROM_TRAINING = frozenset(LearningOptions.model_fields) - {"steps", "warmup"} | {"seed", "processes"}
+"""Options that a bootstrap takes from its training run unless it gives its own."""
+FROM_EVALUATION = {"eval_tasks": "tasks", "eval_samples": "samples"}
+"""Options that a bootstrap takes from `[evaluation]` unless it gives its own, with their names there."""
 
 T = TypeVar("T")
 
@@ -35,159 +46,93 @@ Many = Annotated[tuple[T, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 """One value, or a list of values: the experiment is done with each."""
 
 
-class _Section(BaseModel):
-    """A table of a recipe."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class DataSpec(GenerateConfig):
-    """A data set: what `searchformer generate` takes."""
-
-    model_config = _Section.model_config
+def may_be_left_out(base: type[OptionsModel], names: Collection[str]) -> type[OptionsModel]:
+    """The options of `base`, of which these are None if they are left out."""
+    fields: dict[str, Any] = {}
+    for name in names:
+        field = copy.copy(base.model_fields[name])
+        field.default = None
+        fields[name] = (field.annotation | None, field)  # type: ignore[operator]
+    return create_model(f"{base.__name__}LeftOut", __base__=base, **fields)
 
 
-class TrainSpec(_Section):
-    """Training runs: one for each combination of `data`, `model`, `plan_only`, `sequences` and `seed`.
+if TYPE_CHECKING:
+    _Rounds = RoundsOptions
+else:
+    _Rounds = may_be_left_out(RoundsOptions, FROM_TRAINING | FROM_EVALUATION.keys())
 
-    Where None is allowed, `searchformer train` takes the paper's value for the size and the domain.
-    """
+
+class DataSpec(GenerateOptions):
+    """A data set: the options of `searchformer generate`."""
+
+    model_config = STRICT
+
+
+class TrainSpec(TrainingOptions):
+    """Training runs: one for each combination of `data`, `model`, `plan_only`, `sequences` and `seed`."""
+
+    model_config = STRICT
 
     name: str = Field(default="", pattern=NAME + "|^$")
     """Begins the runs' names; bootstraps may refer to it."""
     data: Many[str]
     """Names of data sets."""
     model: Many[str]
-    """Named sizes, or shapes as dim=64,layers=3,heads=4,ffn=192."""
+    """Named sizes, or shapes such as dim=64,layers=3,heads=4,ffn=192."""
     plan_only: Many[bool] = (False,)
     """Learn plans without traces (solution-only)."""
     sequences: Many[Annotated[int, Field(ge=1)]] | None = None
-    """Train on the first so many tasks by task id; all when left out."""
+    """Train on the first N tasks by task id; all if left out."""
     seed: Many[Annotated[int, Field(ge=0)]] = (0,)
     """Draws the first weights and the order of the batches."""
     init_from: str | None = None
     """Name of an entry above: each run begins with the weights of its run of the same model and variant."""
-    steps: int | None = Field(default=None, ge=1)
-    """Optimiser steps."""
-    batch_size: int | None = Field(default=None, ge=1)
-    """Sequences per step, over all processes."""
-    lr: float | None = Field(default=None, gt=0)
-    """Peak learning rate."""
-    warmup: int | None = Field(default=None, ge=0)
-    """Steps of linear warm-up."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """After the warm-up."""
-    optimiser: Literal["adamw", "muon"] = "adamw"
-    """AdamW on all weights, or Muon on the matrices of the layers and AdamW on the rest."""
-    weight_decay: float = Field(default=0.01, ge=0)
-    """Of all weights."""
-    clip: float | None = Field(default=None, gt=0)
-    """Largest gradient norm; no clipping when left out."""
-    validation: int = Field(default=0, ge=0)
-    """Hold the last so many training tasks out and keep the model with the least loss on them."""
-    patience: int = Field(default=0, ge=0)
-    """Stop after so many evaluations without a better validation loss; 0 to go on to the end."""
-    max_trace_tokens: int = Field(default=10_000, ge=0)
-    """Leave out tasks with longer traces."""
-    tokens_per_microbatch: int = Field(default=16_384, ge=1)
-    """Padded tokens computed at once; more are accumulated, same gradient."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of matrix products."""
-    compile: bool = False
-    """Run the layers through torch.compile."""
-    eval_every: int = Field(default=1000, ge=0)
-    """Steps between looks at the validation tasks, else at the test split, which choose nothing; 0 for none."""
-    eval_tasks: int = Field(default=256, ge=1)
-    """Test tasks per look."""
-    save_every: int = Field(default=500, ge=1)
-    """Steps between checkpoints."""
-    processes: int = Field(default=1, ge=1)
-    """Training processes on this machine: cores on a CPU, or GPUs."""
+    processes: Annotated[int, MayChange] = Field(default=1, ge=1)
+    """Training processes on this machine: cores of a CPU, or GPUs."""
 
 
-class EvaluationSpec(_Section):
+class EvaluationSpec(AnswerOptions):
     """How every trained model is asked: answers to test tasks, judged by the strict judge."""
 
-    tasks: int | None = Field(default=None, ge=1)
-    """Test tasks, the first by task id; all when left out."""
-    samples: int = Field(default=64, ge=1)
-    """Answers per task."""
-    seed: int = Field(default=0, ge=0)
-    """Of the sampling."""
-    temperature: float = Field(default=1.0, ge=0)
-    """0 takes the most probable token."""
-    top_k: int = Field(default=0, ge=0)
-    """0 for all tokens."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """1 for all tokens."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Cuts answers; twice the data set's longest response when left out."""
-    slots: int = Field(default=128, ge=1)
-    """Sequences at a time, per worker."""
-    cache_gb: float = Field(default=4.0, gt=0)
-    """Most memory for keys and values."""
+    model_config = STRICT
 
 
-class BootstrapSpec(_Section):
+class BootstrapSpec(_Rounds):
     """Bootstraps: one for each training run that `train` names, with each rule."""
+
+    model_config = STRICT
 
     name: str = Field(default="", pattern=NAME + "|^$")
     """Begins the bootstraps' names."""
     train: Many[str]
     """Names of `[[train]]` entries or of their runs; `*` stands for anything. Solution-only runs are passed over."""
-    rule: Many[str] = ("paper",)
+    rule: Many[str] = ("paper",)  # type: ignore[assignment]
     """Which answers replace the training traces."""
-    rounds: int = Field(default=3, ge=1)
-    """Rounds of sampling and fine-tuning."""
-    samples: int = Field(default=32, ge=1)
-    """Answers per training task and round."""
-    tasks: int | None = Field(default=None, ge=1)
-    """Training tasks used, the first by task id; as many as the model was trained on when left out."""
-    fresh: bool = False
-    """Take other training tasks in every round: the next `tasks`, then the first again."""
-    temperature: float = Field(default=1.0, gt=0)
-    """Of sampling answers to training tasks."""
-    steps: int = Field(default=10_000, ge=1)
-    """Fine-tuning steps per round."""
-    batch_size: int | None = Field(default=None, ge=1)
-    """Sequences per step; the training run's when left out."""
-    lr: float | None = Field(default=None, gt=0)
-    """Peak learning rate; the training run's when left out."""
-    warmup: int | None = Field(default=None, ge=0)
-    """Warm-up steps."""
-    optimiser: Literal["adamw", "muon"] | None = None
-    """The training run's when left out."""
-    weight_decay: float | None = Field(default=None, ge=0)
-    """The training run's when left out."""
-    clip: float | None = Field(default=None, gt=0)
-    """The training run's when left out."""
-    eval_tasks: int | None = Field(default=None, ge=1)
-    """Test tasks per round; the evaluation's when left out."""
-    eval_samples: int | None = Field(default=None, ge=1)
-    """Answers per test task; the evaluation's when left out."""
-    seed: int | None = Field(default=None, ge=0)
-    """The training run's when left out."""
-    control: bool = False
-    """Also fine-tune on the original traces, as long."""
-    processes: int | None = Field(default=None, ge=1)
-    """The training run's when left out."""
+
+    def may_change(self) -> set[str]:
+        """A complete bootstrap is not run again, so rounds and a control cannot be added."""
+        return super().may_change() - {"rounds", "control"}
 
 
-class ReportSpec(_Section):
+class ReportSpec(OptionsModel):
     """The report at the end."""
+
+    model_config = STRICT
 
     also: tuple[str, ...] = ()
     """Directories of other runs to show beside this one."""
 
 
-class Recipe(_Section):
+class Recipe(OptionsModel):
     """A whole experiment."""
 
-    title: str
+    model_config = STRICT
+
+    title: Annotated[str, MayChange]
     """One line."""
-    description: str = ""
+    description: Annotated[str, MayChange] = ""
     """What it is for."""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], MayChange] = "auto"
     """Where models are trained and sampled."""
     data: dict[Annotated[str, Field(pattern=NAME)], DataSpec] = Field(min_length=1)
     """Data sets by name."""
@@ -265,23 +210,20 @@ def field_path(location: Sequence[int | str], values: Any) -> str:
 
 
 def _message(error: Any) -> str:
-    kind = error["type"]
-    if kind == "extra_forbidden":
-        return "no such field"
-    if kind == "missing":
-        return "this field is missing"
-    return f"{error['msg'][0].lower()}{error['msg'][1:]}; found {error['input']!r}"
+    if error["type"] in ("extra_forbidden", "missing", "value_error"):
+        return error_message(error).replace("option", "field")
+    return f"{error_message(error)}; found {error['input']!r}"
 
 
 def _check(recipe: Recipe) -> None:
-    """What one field says of another, and what domains and models say of their settings."""
+    """Check fields against each other, and settings with their domains and models."""
     from searchformer.domains import domain_class, make_domain
     from searchformer.model.config import make_config
 
     for name, data in recipe.data.items():
-        with naming(f"data.{name}.domain"):
+        with errors_of(f"data.{name}.domain"):
             shares = domain_class(data.domain).shares_layouts
-        with naming(f"data.{name}.settings"):
+        with errors_of(f"data.{name}.settings"):
             make_domain(data.domain, data.settings)
         if data.start_goal_pairs > 1 and not shares:
             raise SearchformerError(f"data.{name}.start_goal_pairs: {data.domain} tasks do not share layouts")
@@ -297,29 +239,24 @@ def _check(recipe: Recipe) -> None:
                     f"train[{index}].sequences: {most:,} asked for, data.{name} has {recipe.data[name].tasks:,} tasks"
                 )
         for size in entry.model:
-            with naming(f"train[{index}].model"):
+            with errors_of(f"train[{index}].model"):
                 make_config(size, vocabulary=2)
 
 
-class naming:
+@contextlib.contextmanager
+def errors_of(path: str) -> Iterator[None]:
     """Puts a field's path before the errors of a block."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, SearchformerError):
-            raise SearchformerError(f"{self.path}: {error}") from None
+    try:
+        yield
+    except SearchformerError as error:
+        raise SearchformerError(f"{path}: {error}") from None
 
 
 # --- changing
 
 
 def apply_change(values: dict[str, Any], change: str) -> None:
-    """Carry out `a.b=c`. Entries of a list are meant all (`train.steps=9`), or one by number (`train[1].steps=9`)."""
+    """Carry out `a.b=c`: in all entries of a list (`train.steps=9`), or in one of them (`train[1].steps=9`)."""
     path, equals, text = change.partition("=")
     parts = re.findall(r"[^.\[\]]+", path)
     if not equals or not parts:
@@ -356,64 +293,19 @@ def _value(text: str) -> Any:
         return text
 
 
-# --- writing
+# --- writing and comparing
 
 
 def to_toml(recipe: Recipe) -> str:
-    """The recipe as TOML, defaults included; what is None is left out."""
-    lines: list[str] = []
-    _write_table(recipe.model_dump(mode="json", exclude_none=True), "", lines)
-    return "\n".join(lines).strip() + "\n"
+    """The recipe as TOML with defaults spelled out; what is None is left out."""
+    return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True))
 
 
-def _write_table(table: dict[str, Any], path: str, lines: list[str]) -> None:
-    """Plain values first, then tables, each under its heading."""
-    nested = {key: value for key, value in table.items() if _is_table(value)}
-    lines += [f"{_key(key)} = {_plain(value)}" for key, value in table.items() if key not in nested]
-    for key, value in nested.items():
-        inner = f"{path}{_key(key)}"
-        for entry in value if isinstance(value, list) else [value]:
-            entries_only = isinstance(value, dict) and value and all(_is_table(one) for one in value.values())
-            if not entries_only:
-                lines += ["", f"[[{inner}]]" if isinstance(value, list) else f"[{inner}]"]
-            _write_table(entry, f"{inner}.", lines)
+def result_fields(recipe: Recipe) -> dict[str, Any]:
+    """What decides the results of a recipe, with the domains' default settings spelled out."""
+    from searchformer.domains import make_domain
 
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _plain(key)
-
-
-def _plain(value: Any) -> str:
-    """Strings, numbers, booleans and lists of them: JSON's spelling is TOML's, but for DEL."""
-    if isinstance(value, list):
-        return "[" + ", ".join(_plain(one) for one in value) + "]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-# --- comparing
-
-
-def first_difference(found: Recipe, asked: Recipe) -> str | None:
-    """Path and both values of the first field that decides results and differs; None if there is none."""
-    return _difference(found.model_dump(mode="json"), asked.model_dump(mode="json"), "")
-
-
-def _difference(found: Any, asked: Any, path: str) -> str | None:
-    if isinstance(found, dict) and isinstance(asked, dict):
-        for key in [*found, *(key for key in asked if key not in found)]:
-            if key not in NOT_OF_THE_RESULT or path == ".data":
-                inner = _difference(found.get(key), asked.get(key), f"{path}.{key}")
-                if inner:
-                    return inner
-        return None
-    tables = isinstance(found, list) and isinstance(asked, list) and any(isinstance(one, dict) for one in found + asked)
-    if tables and len(found) == len(asked):
-        pairs = enumerate(zip(found, asked, strict=True))
-        return next((d for i, pair in pairs if (d := _difference(*pair, f"{path}[{i}]"))), None)
-    if tables and len(found) != len(asked):
-        return f"{path.removeprefix('.')} has {len(found)} entries there and {len(asked)} here"
-    return None if found == asked else f"{path.removeprefix('.')} = {found!r} there and {asked!r} here"
+    fields = recipe.result_fields()
+    for data in fields["data"].values():
+        data["settings"] = make_domain(data["domain"], data["settings"]).model_dump(mode="json")
+    return {"names of data sets": sorted(fields["data"]), **fields}

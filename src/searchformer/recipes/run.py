@@ -1,7 +1,7 @@
 """Runs a recipe, stage by stage, in a run directory: `recipe.toml` as resolved, then a folder per stage.
 
-`stages.json` notes what is complete and how long it took. What is complete is skipped, what is not is gone on with;
-how long is left is the estimate of `cost.py`, corrected by how long stages took here so far.
+`stages.json` records what is complete and how long it took. What is complete is skipped, what is not is continued; the
+time left is the estimate of `cost.py`, corrected by how long stages took here so far.
 """
 
 import os
@@ -13,18 +13,22 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from searchformer.display import Display
+from searchformer.bootstrap.options import BootstrapOptions
+from searchformer.dataset.options import GenerateOptions
+from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
-from searchformer.files import locked, make_directory, read_json, write_json, write_text
+from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
 from searchformer.model.config import shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
-from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, first_difference, load_recipe, to_toml
+from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
+from searchformer.rollout.options import RolloutOptions
 from searchformer.train.launch import launch, train_command
+from searchformer.train.options import TrainingOptions, TrainOptions
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
 TRUST_SECONDS = 30.0
-"""The estimates count as much as so many seconds of measured time, so that a first, short stage decides little."""
+"""The estimate weighs as much as this much measured time, so that a first, short stage changes it little."""
 SMALL_DIM = 128
 """Networks up to this width do not fill several cores."""
 
@@ -45,38 +49,38 @@ def run_recipe(
     recipe: Recipe,
     out: Path,
     *,
-    display: Display,
+    command: str,
     workers: int | None = None,
     jobs: int | None = None,
-    command: str,
+    display: Display | None = None,
 ) -> Outcome:
     """Run what is missing in `out`, `jobs` training runs side by side (by default as many as there are cores or GPUs).
 
-    `command` is what the user can type to go on after a failure.
+    `command` is what the user can type to continue after a failure.
     """
     stages = stages_of(recipe)
-    settle(recipe, out)
+    claim_directory(recipe, out)
     with locked(out, doing="running the recipe"):
-        run = _Run(recipe, out, stages, display, workers or os.cpu_count() or 1, jobs)
+        runner = RecipeRunner(recipe, out, stages, display or Silent(), workers or os.cpu_count() or 1, jobs)
         for number, stage in enumerate(stages, start=1):
             try:
                 if stage.kind == "train":
-                    run.train_together()
-                run.bring_up(number, stage)
+                    runner.train_side_by_side()
+                runner.run_unless_complete(number, stage)
             except SearchformerError as error:
                 raise SearchformerError(
-                    f"stage {number} of {len(stages)}, {stage.key}: {error}; what is done is kept, `{command}` goes on"
+                    f"stage {number} of {len(stages)}, {stage.key}: {error}; run `{command}` to continue"
                 ) from error
-        return Outcome(tuple(evaluations(stages, out)), out / "report" / "report.html", tuple(run.ran))
+        return Outcome(tuple(evaluations(stages, out)), out / "report" / "report.html", tuple(runner.ran))
 
 
-def settle(recipe: Recipe, out: Path) -> None:
+def claim_directory(recipe: Recipe, out: Path) -> None:
     """Write the recipe into the run directory; raises if another one is there."""
     make_directory(out)
     path = out / RECIPE
     if path.exists():
-        if difference := first_difference(load_recipe(str(path)), recipe):
-            raise SearchformerError(f"{out} holds a run of another recipe: {difference}; choose another --out")
+        found = result_fields(load_recipe(str(path)))
+        require_same(found, result_fields(recipe), where=out, what="the run of a recipe")
     elif any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise SearchformerError(f"{out} is not empty and holds no {RECIPE}; choose another --out")
     write_text(path, to_toml(recipe))
@@ -99,8 +103,8 @@ def evaluations(stages: list[Stage], out: Path) -> Iterator[tuple[str, Path]]:
                 yield f"{stage.name}, {folder.parent.name}", out / stage.key / folder
 
 
-class _Run:
-    """A run while it goes on."""
+class RecipeRunner:
+    """Runs stages, remembering in `stages.json` which are complete."""
 
     def __init__(
         self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int, jobs: int | None = None
@@ -113,7 +117,7 @@ class _Run:
         self.device = ""
         self.estimates: dict[str, float] = {}
 
-    def bring_up(self, number: int, stage: Stage) -> None:
+    def run_unless_complete(self, number: int, stage: Stage) -> None:
         """Run the stage unless it is complete."""
         title = f"stage {number} of {len(self.stages)}: {stage.kind} {stage.name}".strip()
         if self.is_complete(stage):
@@ -128,10 +132,10 @@ class _Run:
         directory = self.out / stage.key
         resumed = directory.exists()
         began = time.monotonic()
-        self._run(stage, directory)
-        self._note(stage, time.monotonic() - began, resumed=resumed)
+        self._run_stage(stage, directory)
+        self._record(stage, time.monotonic() - began, resumed=resumed)
 
-    def train_together(self) -> None:
+    def train_side_by_side(self) -> None:
         """Train all models that are still to be trained, if several fit side by side; the answers come after."""
         runs = [(stage, stage.work) for stage in self.stages if isinstance(stage.work, TrainRun)]
         missing = [(stage, run) for stage, run in runs if not self.is_complete(stage)]
@@ -141,7 +145,7 @@ class _Run:
             return
         if not self.ran:
             self._estimate()
-        slots, places = side_by_side([run for _, run in waiting], self.device, self.jobs)
+        slots, places = places_for([run for _, run in waiting], self.device, self.jobs)
         if slots == 1:
             return
         self.display.say(f"training {len(waiting)} models, {slots} at a time; what they say is in train/NAME.log")
@@ -151,13 +155,13 @@ class _Run:
             try:
                 for future in as_completed(doing):
                     stage, seconds = doing[future], future.result()
-                    self._note(stage, seconds / slots, resumed=True)
+                    self._record(stage, seconds / slots, resumed=True)
                     left = sum(not self.is_complete(other) for other, _ in waiting)
                     self.display.say(f"{stage.key}: trained in {duration(seconds)}, {left} to go")
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        self.train_together()  # those that begin with the weights of these
+        self.train_side_by_side()  # those that begin with the weights of these
 
     def _train_beside(self, stage: Stage, run: TrainRun, places: "Queue[dict[str, str]]") -> float:
         """Train one of several models on a place of its own; the seconds it took."""
@@ -169,13 +173,13 @@ class _Run:
             places.put(place)
         return time.monotonic() - began
 
-    def _note(self, stage: Stage, seconds: float, *, resumed: bool) -> None:
+    def _record(self, stage: Stage, seconds: float, *, resumed: bool) -> None:
         self.ran.append(stage.key)
         self.records[stage.key] = {"seconds": round(seconds, 1), "resumed": resumed}
         write_json(self.out / STAGES, self.records)
 
     def is_complete(self, stage: Stage) -> bool:
-        """Whether it was finished before, is still there, and nothing it reads was made anew."""
+        """Whether it was finished before, is still there, and nothing that it reads was made again."""
         if stage.key in self.ran:
             return True
         there = stage.key in self.records and (self.out / stage.key).is_dir()
@@ -198,7 +202,7 @@ class _Run:
 
     # --- one function per kind of stage
 
-    def _run(self, stage: Stage, directory: Path) -> None:
+    def _run_stage(self, stage: Stage, directory: Path) -> None:
         work = stage.work
         if isinstance(work, DataSpec):
             self._generate(work, directory)
@@ -212,77 +216,67 @@ class _Run:
             self._report(work, directory)
 
     def _generate(self, spec: DataSpec, directory: Path) -> None:
-        from searchformer.dataset.generate import Progress, generate
-        from searchformer.dataset.shards import GenerateConfig
+        from searchformer.dataset.generate import generate
 
-        with self.display.bar("generate", unit="tasks") as update:
-
-            def show(progress: Progress) -> None:
-                update(progress.accepted, progress.tasks, "")
-
-            generate(GenerateConfig(**spec.model_dump()), directory, workers=self.workers, report=show)
+        options = GenerateOptions(**spec.model_dump())
+        generate(options, directory, workers=self.workers, display=self.display)
 
     def _train(
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
     ) -> None:
-        where = {"data": self.out / "data" / run.data, "out": directory, "device": self.recipe.device}
-        if run.begins_with:
-            where["init_from"] = self.out / "train" / run.begins_with / "model"
-        command = train_command(where | train_options(run), processes=run.spec.processes)
-        done = launch(command, log=log, place=place)
+        done = launch(
+            train_command(self.train_options(run), directory, processes=run.spec.processes), log=log, place=place
+        )
         if done:
             raise SearchformerError(f"training {run.slug} ended with exit code {done}, see {log or 'above'}")
 
+    def train_options(self, run: TrainRun) -> TrainOptions:
+        """The options of a training run in the run directory."""
+        begins_with = self.out / "train" / run.begins_with / "model" if run.begins_with else None
+        return TrainOptions(
+            data=self.out / "data" / run.data,
+            model=run.model,
+            plan_only=run.plan_only,
+            sequences=run.sequences,
+            seed=run.seed,
+            init_from=begins_with,
+            device=self.recipe.device,
+            **run.spec.model_dump(include=set(TrainingOptions.model_fields)),
+        )
+
     def _answer(self, work: AnswerRun, directory: Path) -> None:
         from searchformer.evaluate.evaluation import evaluate
-        from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
+        from searchformer.rollout.dispatch import roll_out
 
         options = RolloutOptions(
             model=self.out / "train" / work.train.slug / "model",
             data=self.out / "data" / work.train.data,
             out=directory,
-            split="test",
             device=self.device,
             workers=self.workers if self.device == "cpu" else None,
             **work.spec.model_dump(),
         )
-        show_roll_out(options, self.display)
-        with self.display.bar("judge", unit="answers") as update:
-            evaluate(directory, progress=lambda done, total: update(done, total, ""))
+        roll_out(options, display=self.display)
+        evaluate(directory, display=self.display)
 
     def _bootstrap(self, work: BootstrapRun, directory: Path) -> None:
-        from searchformer.bootstrap.rounds import BootstrapOptions, bootstrap
+        from searchformer.bootstrap.rounds import bootstrap
 
-        fields = work.spec.model_dump(exclude={"name", "train", "rule"}, exclude_none=True)
         options = BootstrapOptions(
             model=self.out / "train" / work.train.slug / "model",
             data=self.out / "data" / work.train.data,
-            rule=work.rule,
             device=self.device,
-            **fields,
+            **work.options.model_dump(),
         )
         bootstrap(options, directory, display=self.display)
 
     def _report(self, spec: ReportSpec, directory: Path) -> None:
         from searchformer.report.write import write_report
 
-        runs = [self.out, *(Path(name) for name in spec.also)]
-        with self.display.bar("report", unit="figures") as update:
-            write_report(runs, out=directory, on_figure=lambda done, total: update(done, total, ""))
+        write_report([self.out, *map(Path, spec.also)], out=directory, display=self.display)
 
 
-# --- training
-
-
-def train_options(run: TrainRun) -> dict[str, Any]:
-    """What `searchformer train` is told, besides where things are."""
-    shared = run.spec.model_dump(
-        exclude={"name", "data", "model", "plan_only", "sequences", "seed", "init_from", "processes"}
-    )
-    return {"model": run.model, "plan_only": run.plan_only, "sequences": run.sequences, "seed": run.seed, **shared}
-
-
-def side_by_side(runs: list[TrainRun], device: str, jobs: int | None) -> tuple[int, "Queue[dict[str, str]]"]:
+def places_for(runs: list[TrainRun], device: str, jobs: int | None) -> tuple[int, "Queue[dict[str, str]]"]:
     """How many of these runs to train at a time, and a place for each: a GPU of its own, or a share of the cores.
 
     Small models gain more from a second run beside them than from a second core for themselves.

@@ -6,23 +6,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from searchformer.lifetime import tied
+from searchformer.train.options import TrainOptions
 
 STDERR = 2
 
 
-def train_command(options: Mapping[str, Any], *, processes: int = 1) -> list[str]:
-    """The command for these options of `searchformer train`, by their Python names; None and False are left out."""
-    words = []
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(flag)
-        elif value is not None and value is not False:
-            words.append(f"{flag}={value}")
+def train_command(options: TrainOptions, out: Path, *, processes: int = 1, bootstrap_round: int = 0) -> list[str]:
+    """The command that trains with these options in the directory `out`."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    words = [*options.words(), f"--out={out}", f"--bootstrap-round={bootstrap_round}"]
     return [sys.executable, *(launcher if processes > 1 else []), "-m", "searchformer", "train", *words]
 
 

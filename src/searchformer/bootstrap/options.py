@@ -1,0 +1,49 @@
+"""The options of `searchformer bootstrap`: those of training, and those of its rounds."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from searchformer.options import MayChange
+from searchformer.train.options import LearningOptions
+
+
+class RoundsOptions(LearningOptions):
+    """What is done in every round: also a recipe's `[[bootstrap]]`."""
+
+    rounds: Annotated[int, MayChange] = Field(default=3, ge=1)
+    """Rounds of sampling and fine-tuning."""
+    samples: int = Field(default=32, ge=1)
+    """Answers per training task and round."""
+    tasks: int | None = Field(default=None, ge=1)
+    """Use the first N training tasks by task id; all if left out."""
+    fresh: bool = False
+    """Use other training tasks in every round: the next --tasks by task id, after the last ones the first again."""
+    rule: str = "paper"
+    """Which answers replace a trace: paper, several, sound or legal."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of sampling answers to training tasks; test tasks are answered at 1."""
+    steps: int = Field(default=10_000, ge=1)
+    """Fine-tuning steps per round."""
+    eval_tasks: int | None = Field(default=None, ge=1)
+    """Evaluate on the first N test tasks by task id; all if left out."""
+    eval_samples: int = Field(default=64, ge=1)
+    """Answers per test task."""
+    control: Annotated[bool, MayChange] = False
+    """Also fine-tune on the original traces, for as many steps."""
+    seed: int = Field(default=0, ge=0)
+    """Of sampling and of the order of batches."""
+    processes: Annotated[int, MayChange] = Field(default=1, ge=1)
+    """Training processes on this machine: cores of a CPU, or GPUs."""
+
+
+class BootstrapOptions(RoundsOptions):
+    """A model, its data set, and what to do in every round."""
+
+    model: Path
+    """The model to begin with: a model directory, a training run, or the name of a packaged model."""
+    data: Path
+    """Directory of its data set."""
+    device: Annotated[str, MayChange] = "auto"
+    """auto, cpu, cuda or mps."""
