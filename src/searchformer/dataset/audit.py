@@ -4,14 +4,12 @@ In: a complete data set. Out: frozen records for `searchformer inspect`. Shards 
 needed; what stays in memory is a few numbers per task: lengths, and identities as 8-byte fingerprints.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from searchformer.dataset.store import SPLITS, Dataset
-from searchformer.display import Display, Silent
 from searchformer.domains import Domain, TaskError, make_domain
 from searchformer.domains.base import parse_groups
 from searchformer.errors import SearchformerError
@@ -74,18 +72,12 @@ def prompt_problem(domain: Domain, vocabulary: Vocabulary, prompt: list[int]) ->
     return domain.build(parse_groups(vocabulary.decode(prompt), domain.shapes.prompt))
 
 
-def audit_leakage(dataset: Dataset, *, limit: int, display: Display | None = None) -> Leakage:
+def audit_leakage(dataset: Dataset, *, limit: int, progress: Callable[[int], None] = lambda done: None) -> Leakage:
     """Compare the splits. At most `limit` tasks of each, the first ones, are taken apart; identities are all compared.
 
     A task's identity is the digest of its problem: an image of a test task is a training task if its digest is one's,
     so training tasks need not be turned.
     """
-    total = sum(min(limit, dataset.rows(split)) for split in SPLITS)
-    with (display or Silent()).bar("inspect", unit="tasks") as update:
-        return _audit_leakage(dataset, limit, lambda done: update(done, total, ""))
-
-
-def _audit_leakage(dataset: Dataset, limit: int, progress: Any) -> Leakage:
     domain, vocabulary = make_domain(dataset.manifest.domain, dataset.manifest.settings), dataset.vocabulary
     identities = {split: _identities(dataset, split) for split in SPLITS}
     training = np.unique(identities["train"])

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from searchformer import __version__
 from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateConfig, ShardIndex, ShardMaker, copy_rows, too_narrow
 from searchformer.dataset.store import MANIFEST, PARTS, SPLITS, Dataset, Manifest, Shard, file_digest, finish
-from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import LOCK, locked, make_directory, read_json, write_json
 from searchformer.lifetime import end_with_parent
@@ -47,19 +46,13 @@ def generate(
     *,
     workers: int = 1,
     append: bool = False,
-    display: Display | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
 ) -> Manifest:
     """Make the data set `config` in `out`; with `append`, add `config.tasks` to the one there."""
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:
-        bar = (display or Silent()).bar(f"generate {config.domain}", unit="tasks")
-        with locked(out, doing="generating"), bar as update:
-
-            def report(progress: Progress) -> None:
-                rejected = ", ".join(f"{count:,} {reason}" for reason, count in progress.rejected.items() if count)
-                update(progress.accepted, progress.tasks, f"rejected: {rejected}" if rejected else "")
-
+        with locked(out, doing="generating"):
             return _generate(config, out, maker, workers=workers, append=append, report=report)
     except OSError as error:
         raise SearchformerError(f"cannot make the data set in {out}: {error.strerror or error}") from error

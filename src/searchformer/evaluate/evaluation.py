@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from searchformer.display import Display, Silent
 from searchformer.domains import Domain, make_domain
 from searchformer.domains.base import parse_groups
 from searchformer.errors import SearchformerError
@@ -95,13 +94,12 @@ def evaluate(
     *,
     paper: bool = False,
     astar_runs: int = ASTAR_RUNS,
-    display: Display | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Judge every answer, score them, and write the results. With `paper`, into files named `-paper`."""
     rollouts = Rollouts.open(directory)
     suffix = "-paper" if paper else ""
-    with (display or Silent()).bar("judge", unit="answers") as update:
-        verdicts = _judge_all(rollouts, paper=paper, progress=lambda done, total: update(done, total, ""))
+    verdicts = _judge_all(rollouts, paper=paper, progress=progress)
     with replacing(directory / f"verdicts{suffix}.parquet") as temporary:
         pq.write_table(verdicts, temporary, compression="zstd")
     astar = _astar_lengths(rollouts, runs=astar_runs)

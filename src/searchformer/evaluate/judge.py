@@ -22,7 +22,7 @@ OPTIMAL, FEASIBLE, INVALID = "optimal", "feasible", "invalid"
 class Judge:
     """Judges answers to tasks of one domain, with warm kernels."""
 
-    def __init__(self, domain: Domain, *, paper: bool = False, algorithm: str = "astar", weight: float = 1.0) -> None:
+    def __init__(self, domain: Domain, *, paper: bool = False) -> None:
         self.domain, self.paper = domain, paper
         self.validator = Validator(domain)
         self.searcher = Searcher(domain, Options(deterministic=True))

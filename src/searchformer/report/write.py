@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import make_directory, read_json, write_json, write_text
 from searchformer.report.charts import Chart, save
@@ -36,10 +35,12 @@ class Report:
     """One line per figure or result that is not in the report."""
 
 
-def write_report(runs: Sequence[Path], *, out: Path, display: Display | None = None) -> Report:
+def write_report(
+    runs: Sequence[Path], *, out: Path, on_figure: Callable[[int, int], None] = lambda done, total: None
+) -> Report:
     """Write a report on everything found below `runs` into `out`; files of an earlier report there are removed.
 
-    `display` shows how many figures are done.
+    `on_figure` hears how many figures are done, and of how many.
     """
     results = load_results(runs)
     drawn = draw_all(results)
@@ -47,10 +48,9 @@ def write_report(runs: Sequence[Path], *, out: Path, display: Display | None = N
     forget_earlier(out)
     figures, table_directory = make_directory(out / "figures"), make_directory(out / "tables")
     files = []
-    with (display or Silent()).bar("report", unit="figures") as update:
-        for done, chart in enumerate(drawn.charts, start=1):
-            files += save(chart, figures)
-            update(done, len(drawn.charts), "")
+    for done, chart in enumerate(drawn.charts, start=1):
+        files += save(chart, figures)
+        on_figure(done, len(drawn.charts))
     for table in tables:
         for ending, written in WRITERS.items():
             files.append(table_directory / f"{table.name}.{ending}")

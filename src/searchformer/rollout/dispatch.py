@@ -13,28 +13,82 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 
 from searchformer import __version__
 from searchformer.dataset.store import MANIFEST as DATA_MANIFEST
 from searchformer.dataset.store import Dataset, file_digest
-from searchformer.display import Display, Silent
+from searchformer.display import Display
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
 from searchformer.lifetime import end_with_parent
 from searchformer.model import load_model, read_model_config
 from searchformer.model.storage import WEIGHTS
 from searchformer.rollout import store
-from searchformer.rollout.engine import Engine
-from searchformer.rollout.options import RolloutOptions
+from searchformer.rollout.engine import DEFAULT_CACHE_GB, DEFAULT_SLOTS, Engine
 from searchformer.rollout.requests import Prompt, Sampling
 from searchformer.tokens.grammar import Automaton, automaton_for
 from searchformer.tokens.vocabulary import Vocabulary
 
 ROOM = 2
 """How many times the data set's longest response an answer may take, unless a limit is given."""
+
+
+class RolloutOptions(BaseModel):
+    """What to sample, and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Path
+    """Directory of the model."""
+    data: Path
+    """Directory of the data set."""
+    out: Path
+    """Directory for the answers."""
+    split: str = "test"
+    """`test` or `train`."""
+    tasks: int | None = Field(default=None, ge=1)
+    """The first so many tasks by task id; None for all."""
+    skip: int = Field(default=0, ge=0)
+    """Leave out the first so many before."""
+    samples: int = Field(default=64, ge=1)
+    """Answers per task."""
+    seed: int = 0
+    """Noise is derived from it, the task and the sample."""
+    temperature: float = 1.0
+    """0 takes the most probable token."""
+    top_k: int = 0
+    """0 for all tokens."""
+    top_p: float = 1.0
+    """1 for all tokens."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Cuts answers; None for twice the data set's longest response."""
+    prefix: str = ""
+    """Tokens that every answer begins with."""
+    constrain: bool = False
+    """Only tokens that the grammar allows next."""
+    precision: str = "auto"
+    """auto, fp32, bf16 or int8; see `Engine`."""
+    slots: int = Field(default=DEFAULT_SLOTS, ge=1)
+    """Sequences at a time, per worker."""
+    cache_gb: float = Field(default=DEFAULT_CACHE_GB, gt=0)
+    """Memory for keys and values, all workers together."""
+    workers: int | None = Field(default=None, ge=1)
+    """Processes; None for one per core on the CPU, one elsewhere."""
+    rank: int = Field(default=0, ge=0)
+    """Which machine this is."""
+    world_size: int = Field(default=1, ge=1)
+    """How many machines share the tasks."""
+    device: str = "cpu"
+    """cpu, cuda, mps, ..."""
+    compile: bool = False
+    """Run the network through torch.compile."""
+    save_seconds: float = Field(default=20.0, ge=0)
+    """Time between two files of finished answers."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +109,13 @@ class Progress:
         return f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
 
 
-def roll_out(options: RolloutOptions, *, display: Display | None = None) -> dict[str, Any]:
-    """Sample what is missing in `options.out`; returns counts, speed and memory of this run."""
-    from searchformer.train.processes import choose_device
-
-    options = options.model_copy(update={"device": choose_device(options.device).type})
-    with (display or Silent()).bar("rollout", unit="answers") as update:
-        return _roll_out(options, progress=lambda at: update(at.answers, at.total, at.speed))
+def show_roll_out(options: RolloutOptions, display: Display) -> dict[str, Any]:
+    """`roll_out` with a progress bar."""
+    with display.bar("rollout", unit="answers") as update:
+        return roll_out(options, progress=lambda at: update(at.answers, at.total, at.speed))
 
 
-def _roll_out(options: RolloutOptions, *, progress: Callable[[Progress], None] = lambda _: None) -> dict[str, Any]:
+def roll_out(options: RolloutOptions, *, progress: Callable[[Progress], None] = lambda _: None) -> dict[str, Any]:
     """Sample what is missing in `options.out`; returns counts, speed and memory of this run."""
     if options.rank >= options.world_size:
         raise SearchformerError(f"ranks are 0 to {options.world_size - 1}; found {options.rank}")

@@ -19,7 +19,6 @@ from torch import Tensor
 from searchformer import __version__
 from searchformer.dataset.batches import Batch, Batches, Sequences
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
-from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, write_json
 from searchformer.model import Transformer, save_model
@@ -65,7 +64,6 @@ def train(
     *,
     listeners: Sequence[Listener] = (),
     on_step: Listener | None = None,
-    display: Display | None = None,
     exact_match: Callable[[Dataset, Sequences], ExactMatch] | None = None,
     bootstrap_round: int = 0,
 ) -> TrainResult:
@@ -78,21 +76,8 @@ def train(
     with joined(options.device) as processes, contextlib.ExitStack() as stack:
         if processes.is_first:
             stack.enter_context(locked(out, doing="training"))
-        shown = display or Silent()
-
-        def say(record: Record) -> None:
-            if record["kind"] == "eval":
-                scores = ", ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in record.items() if isinstance(v, float))
-                shown.say(f"step {record['step']} {record['split']}: {scores}")
-
-        update = stack.enter_context(shown.bar("train", unit="steps"))
-
-        def step(values: Record) -> None:
-            speed = f"{values['tokens_per_second']:,.0f} tokens/s, learning rate {values['learning_rate']:.2e}"
-            update(values["step"], values["steps"], f"loss {values['loss']:.4f}, {speed}")
-
-        run = _Run(options, out, processes, [*listeners, say], bootstrap_round)
-        return run.to_the_end(on_step=on_step or step, exact_match=exact_match)
+        run = _Run(options, out, processes, listeners, bootstrap_round)
+        return run.to_the_end(on_step=on_step, exact_match=exact_match)
 
 
 @dataclass
