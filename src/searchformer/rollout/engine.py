@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
+from searchformer.model.device import has_bf16
 from searchformer.rollout.backend import BLOCK, Backend, Rows
 from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
@@ -129,9 +131,17 @@ class Engine:
 
 def make_backend(model: Transformer, *, precision: str, threads: int | None = None, compile: bool = False) -> Backend:
     """Compiled kernels for a model on the CPU, PyTorch's own elsewhere or when `compile` asks for it."""
+    precision = choose_precision(precision, model.device, compile=compile)
     if model.device.type == "cpu" and not compile:
         return CpuBackend(model, precision=precision, threads=threads)
     return DeviceBackend(model, precision=precision, compile=compile)
+
+
+def choose_precision(asked: str, device: torch.device, *, compile: bool = False) -> str:
+    """The precision asked for; `auto` is bf16 with the CPU's kernels and on devices that have it, else fp32."""
+    if asked != "auto":
+        return asked
+    return "bf16" if has_bf16(device) or (device.type == "cpu" and not compile) else "fp32"
 
 
 def _blocks(positions: int) -> int:
@@ -241,16 +251,26 @@ class _Run:
             job = self.restarts.popleft() if self.restarts else next(self.queue, None)
             if job is None:
                 break
-            needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2))
-            if self.running and len(self.free_blocks) < needed + len(self.running):
+            if not self._has_room(job):
                 self.restarts.appendleft(job)
                 break
             self._start(job)
             changed = True
-        for prompt in [prompt for prompt, encoded in self.encoded.items() if not encoded.users]:
-            self.free_blocks += self.encoded.pop(prompt).blocks.tolist()
+        self._forget_unused_prompts()
         if changed:
             self._sort()
+
+    def _has_room(self, job: _Job) -> bool:
+        """Whether there are blocks for `job` now; prompts that nobody reads any more give theirs for it."""
+        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2)) + len(self.running)
+        if len(self.free_blocks) < needed:
+            self._forget_unused_prompts(keep=job.prompt)
+        return not self.running or len(self.free_blocks) >= needed
+
+    def _forget_unused_prompts(self, *, keep: int | None = None) -> None:
+        """Free the blocks of prompts that no running sequence reads, except those of prompt `keep`."""
+        for prompt in [index for index, encoded in self.encoded.items() if not encoded.users and index != keep]:
+            self.free_blocks += self.encoded.pop(prompt).blocks.tolist()
 
     def _start(self, job: _Job) -> None:
         """Give `job` a slot."""
@@ -294,8 +314,7 @@ class _Run:
         youngest = next(reversed(self.running.values()))
         self.restarts.appendleft(youngest.job)
         self._leave(youngest)
-        if not self.encoded[youngest.job.prompt].users:
-            self.free_blocks += self.encoded.pop(youngest.job.prompt).blocks.tolist()
+        self._forget_unused_prompts()
         self.crowded = True
         self._sort()
 

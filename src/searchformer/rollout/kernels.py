@@ -1,12 +1,36 @@
 """Compiled kernels of the CPU sampler: everything of a decode step that is not a matrix product.
 
 In and out: arrays that the caller owns. Activations are float32, or bfloat16 kept as uint16 (NumPy and numba know no
-bfloat16). The cache is float32; or bfloat16, two to a 32-bit word, so that a shift and a mask widen sixteen at a time;
-or int8 with one scale per position and head. Arithmetic is float32.
+bfloat16). Arithmetic is float32.
 
-Shape suffixes: R rows of the batch, D model width, F feed-forward width, H heads, E head width, P rotary pairs (E / 2),
-L layers, N cache blocks, B positions of a block, T blocks of a row's table, V vocabulary, S automaton states.
-With bfloat16 words, a cache array's axis E is half as long: number e and number e + E / 2 share a word.
+Shape suffixes: R rows of the batch, D model width, F feed-forward width, H heads, E head width, L layers, N cache
+blocks, B positions of a block, T blocks of a row's table, V vocabulary, S automaton states.
+
+Where keys and values lie. A row's positions are cut into blocks of B; its table names the blocks, which lie anywhere:
+
+    table_RT[row] = [7, 2, ...]      position p is column p % B of block table_RT[row, p // B]
+    rows that share a prompt have the same blocks in their prompt table
+
+    keys_NLHEB[block, layer, head], and the same for values: a matrix with a column per position, because then a loop
+    over positions reads neighbouring memory (`_scores` and `_add_values` are such loops)
+
+                 position 0    1    2  ...  B-1
+        number 0      [ .    .    .   ...   . ]
+        number 1      [ .    .    .   ...   . ]
+        ...
+        number E-1    [ .    .    .   ...   . ]
+
+    fp32   float32, as drawn
+    bf16   uint32, E / 2 rows of words: number e in the low half, number e + E / 2 in the high half of word e, so that
+           a shift and a mask make two float32
+    int8   int8, as drawn, times scales_NLH2B[block, layer, head]: row 0 has a scale per position for keys, row 1 for
+           values; in the other formats B is 0 there
+
+Columns that are not written yet hold anything among the keys (their weight is set to 0 after the softmax), but zeros
+among the values: 0 * NaN would be NaN, so `_store` clears a block's values when it writes column 0.
+
+If this is wrong, `test_the_attention_kernel_is_attention` breaks (every format, blocks out of order, NaN in new
+memory), and `test_answers_longer_than_a_block_stay_those_of_the_obvious_sampler` for what the tables say.
 """
 
 # mypy cannot follow types through numba's intrinsics and overloads:
@@ -18,13 +42,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-BLOCK = 64
-"""Positions of one cache block."""
-
-_CACHE_LINE = 64
+from searchformer.rollout.backend import BLOCK
 
 # Sums may be reordered and products fused, which lets loops vectorise; infinities and NaN keep their meaning.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -90,22 +110,6 @@ def _float_of_bits(typing: Any, bits: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), generate
-
-
-@intrinsic
-def _prefetch(typing: Any, matrix: Any, offset: Any) -> Any:
-    """Ask for the cache line `offset` bytes into a contiguous array, before it is needed."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        byte = ir.IntType(8).as_pointer()
-        address = builder.gep(builder.bitcast(array.data, byte), [arguments[1]], source_etype=ir.IntType(8))
-        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [address, _bits(0), _bits(3), _bits(1)])
-        return context.get_dummy_value()
-
-    return types.void(matrix, types.int64), generate
 
 
 def _put(target: Any, row: int, column: int, value: float) -> None:
@@ -223,7 +227,7 @@ def gate(hidden_R2F: np.ndarray, out_RF: np.ndarray) -> None:
 
 @_compiled
 def _scale_of(vector: np.ndarray) -> float:
-    """What int8 steps stand for, so that the vector's largest number becomes 127."""
+    """What one step of an int8 stands for, so that the vector's largest number becomes 127."""
     largest = np.float32(1e-30)
     for e in range(vector.shape[0]):
         largest = max(largest, abs(vector[e]))
@@ -267,12 +271,7 @@ def rotate_and_store(
     for row in range(position_R.shape[0]):
         position = position_R[row]
         block, at = table_RT[row, position // BLOCK], position % BLOCK
-        after = min(row + 1, position_R.shape[0] - 1)
-        next_block, next_at = table_RT[after, position_R[after] // BLOCK], position_R[after] % BLOCK
         for head in range(heads):
-            ahead = keys_NLHEB[next_block, layer, head]
-            for e in range(ahead.shape[0]):  # a column touches as many cache lines as it has entries
-                _prefetch(ahead, (e * BLOCK + next_at) * ahead.itemsize)
             for pair in range(width // 2):
                 cosine, sine = cosines[position, pair], sines[position, pair]
                 here = head * width + 2 * pair
@@ -319,23 +318,13 @@ def store_prompt(
 
 
 @_compiled
-def _fetch(ahead: np.ndarray, line: int, end: int) -> int:
-    """Ask for the bytes of `ahead` from `line` to `end`; returns where to go on."""
-    while line < end:
-        _prefetch(ahead, line)
-        line += _CACHE_LINE
-    return line
-
-
-@_compiled
-def _scores(query_E: np.ndarray, keys_EB: np.ndarray, ahead: np.ndarray, score_B: np.ndarray) -> None:
-    """score = query @ keys, for all positions of a block; meanwhile the block `ahead` is fetched."""
+def _scores(query_E: np.ndarray, keys_EB: np.ndarray, score_B: np.ndarray) -> None:
+    """score = query @ keys, for all positions of a block."""
     half = query_E.shape[0] // 2
-    whole, line = half - half % 2, 0
+    whole = half - half % 2
     score_B[:] = 0.0
     for e in range(0, whole, 2):
         a0, a1, b0, b1 = query_E[e], query_E[e + 1], query_E[half + e], query_E[half + e + 1]
-        line = _fetch(ahead, line, (e + 2) * ahead.nbytes // half)
         for n in range(BLOCK):
             k0, l0 = _pair(keys_EB, e, half + e, n)
             k1, l1 = _pair(keys_EB, e + 1, half + e + 1, n)
@@ -347,15 +336,13 @@ def _scores(query_E: np.ndarray, keys_EB: np.ndarray, ahead: np.ndarray, score_B
 
 
 @_compiled
-def _add_values(weight_B: np.ndarray, values_EB: np.ndarray, ahead: np.ndarray, total_E: np.ndarray) -> None:
-    """total += values @ weight, over all positions of a block; meanwhile the block `ahead` is fetched.
+def _add_values(weight_B: np.ndarray, values_EB: np.ndarray, total_E: np.ndarray) -> None:
+    """total += values @ weight, over all positions of a block.
 
     Positions that are not written yet weigh 0; what is there must be a number all the same.
     """
     half = total_E.shape[0] // 2
-    line = 0
     for e in range(half):
-        line = _fetch(ahead, line, (e + 1) * ahead.nbytes // half)
         first, second = _ZERO, _ZERO
         for n in range(BLOCK):
             u, v = _pair(values_EB, e, half + e, n)
@@ -382,9 +369,9 @@ def _softmax(scores: np.ndarray, length: int) -> None:
 
 
 @_compiled
-def _place(number: int, rows: int, heads: int, stream: bool) -> tuple[int, int]:
-    """Row and head of the number-th piece of work: row by row where all blocks are read once, else head by head."""
-    if stream:
+def _place(number: int, rows: int, heads: int, row_by_row: bool) -> tuple[int, int]:
+    """Row and head of the number-th piece of work, row by row or head by head."""
+    if row_by_row:
         return number // heads, number % heads
     return number % rows, number // rows
 
@@ -398,23 +385,22 @@ def attend(
     layer: int,
     table_RT: np.ndarray,
     length_R: np.ndarray,
-    stream: bool,
+    row_by_row: bool,
     scores: np.ndarray,
     out_RD: np.ndarray,
 ) -> None:
     """Attention of one query per row over the first `length_R` positions of the blocks in the row's table.
 
-    Head by head, so that rows that share their blocks (the prompt's, in cross-attention) find them in the core's own
-    cache. Blocks that come from main memory instead (`stream`) are read in the order in which they lie there, and are
-    asked for one ahead. `scores` is scratch for the longest row, rounded up to whole blocks.
+    Row by row reads a row's own blocks in the order in which they lie in memory; head by head lets rows that share
+    their blocks (the prompt's) find them in the core's cache. `scores` is scratch for the longest row, rounded up to
+    whole blocks.
     """
     rows, heads, scaled = length_R.shape[0], keys_NLHEB.shape[2], scales_NLH2B.shape[4] > 0
     width = query_RD.shape[1] // heads
     query, total = np.empty(width, np.float32), np.empty(width, np.float32)
     shrink = np.float32(1.0 / np.sqrt(width))
     for number in range(rows * heads):
-        row, head = _place(number, rows, heads, stream)
-        next_row, next_head = _place((number + 1) % (rows * heads), rows, heads, stream)
+        row, head = _place(number, rows, heads, row_by_row)
         first, length = head * width, length_R[row]
         for e in range(width):
             query[e] = widen(query_RD[row, first + e]) * shrink
@@ -422,10 +408,7 @@ def attend(
         last = (length - 1) // BLOCK
         for i in range(last + 1):
             block, score = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
-            ahead = values_NLHEB[table_RT[row, 0], layer, head]
-            if i < last:
-                ahead = keys_NLHEB[table_RT[row, i + 1], layer, head]
-            _scores(query, keys_NLHEB[block, layer, head], ahead if stream else ahead[:0], score)
+            _scores(query, keys_NLHEB[block, layer, head], score)
             if scaled:
                 for b in range(BLOCK):
                     score[b] *= scales_NLH2B[block, layer, head, 0, b]
@@ -433,20 +416,17 @@ def attend(
         scores[length : (last + 1) * BLOCK] = 0.0
         for i in range(last + 1):
             block, weight = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
-            ahead = keys_NLHEB[table_RT[next_row, 0], layer, next_head]
-            if i < last:
-                ahead = values_NLHEB[table_RT[row, i + 1], layer, head]
             if scaled:
                 for b in range(min(BLOCK, length - i * BLOCK)):
                     weight[b] *= scales_NLH2B[block, layer, head, 1, b]
-            _add_values(weight, values_NLHEB[block, layer, head], ahead if stream else ahead[:0], total)
+            _add_values(weight, values_NLHEB[block, layer, head], total)
         for e in range(width):
             _put(out_RD, row, first + e, total[e])
 
 
 @_compiled
 def _uniform(key: int, position: int) -> float:
-    """The number in [0, 1) that decides the token at `position`; the twin of `noise.uniform`."""
+    """The number in [0, 1) that decides the token at `position`; the twin of `requests.uniform`."""
     z = key + np.uint64(position + 1) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
