@@ -18,7 +18,7 @@ from searchformer.model import ModelConfig, Transformer
 from searchformer.model.device import has_bf16
 from searchformer.model.layers import rotary_table
 from searchformer.rollout import kernels
-from searchformer.rollout.backend import BLOCK, Rows
+from searchformer.rollout.backend import BLOCK, DecoderRows
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
 from searchformer.rollout.requests import Sampling
 
@@ -48,7 +48,7 @@ class CpuBackend:
         self.model, self.config = model, model.config
         self.products = torch.bfloat16 if precision != "fp32" and has_bf16(model.device) else torch.float32
         self.weights = DecoderWeights.of(model, products=self.products, prompt_products=torch.float32)
-        self._steps: list[_Step] = []
+        self._arithmetics: list[_CpuArithmetic] = []
         self._pool: ThreadPoolExecutor | None = None
         self.cache = self._make_cache(0)
 
@@ -72,7 +72,7 @@ class CpuBackend:
         cosines, sines = rotary_table(positions, self.config, torch.device("cpu"))
         self.rotary = cosines.numpy(), sines.numpy()
         self.longest = (max(positions, self.config.positions) // BLOCK + 2) * BLOCK
-        self._steps = []
+        self._arithmetics = []
 
     @torch.inference_mode()
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
@@ -82,7 +82,7 @@ class CpuBackend:
             keys_SD, values_SD = features_SD @ block.cross_keys, features_SD @ block.cross_values
             kernels.store_prompt(keys_SD.numpy(), values_SD.numpy(), *self.cache, layer, blocks)
 
-    def decode(self, rows: Rows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Backend`."""
         count = len(rows.token)
         self._make_room(-(-count // self.threads))
@@ -103,29 +103,29 @@ class CpuBackend:
             self._pool = ThreadPoolExecutor(self.threads, "decode", torch.set_num_threads, (1,))
             list(self._pool.map(lambda _: None, range(self.threads)))
             torch.set_num_threads(everywhere)  # for new threads; those of the pool keep theirs
-        if not self._steps or rows > self._steps[0].capacity:
-            self._steps = [_Step(self, rows) for _ in range(self.threads)]
+        if not self._arithmetics or rows > self._arithmetics[0].capacity:
+            self._arithmetics = [_CpuArithmetic(self, rows) for _ in range(self.threads)]
 
     @torch.inference_mode()
     def _decode_part(
-        self, thread: int, rows: Rows, sampling: Sampling, next_state: np.ndarray
+        self, thread: int, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """One step of some rows: their next tokens and log-probabilities."""
-        step = self._steps[thread]
-        step.begin(rows)
-        self._embed(rows, step.x)
-        run_blocks(self.weights.blocks, step)
-        return self._next_tokens(step, rows, sampling, next_state)
+        arithmetic = self._arithmetics[thread]
+        arithmetic.begin(rows)
+        self._embed(rows, arithmetic.x)
+        run_blocks(self.weights.blocks, arithmetic)
+        return self._next_tokens(arithmetic, rows, sampling, next_state)
 
-    def _embed(self, rows: Rows, x_RD: np.ndarray) -> None:
+    def _embed(self, rows: DecoderRows, x_RD: np.ndarray) -> None:
         """The decoder's input: the embedding of each row's last token."""
         kernels.embed(rows.token, self.weights.embedding.numpy(), x_RD)
 
     def _next_tokens(
-        self, step: "_Step", rows: Rows, sampling: Sampling, next_state: np.ndarray
+        self, arithmetic: "_CpuArithmetic", rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """What the decoder's last hidden vectors say: tokens and log-probabilities."""
-        logits_RV = step.logits(self.weights.output_norm, self.weights.output)
+        logits_RV = arithmetic.logits(self.weights.output_norm, self.weights.output)
         token, log_probability = np.empty(len(rows.token), np.int32), np.empty(len(rows.token), np.float32)
         kernels.sample(
             logits_RV,
@@ -143,7 +143,7 @@ class CpuBackend:
         return token, log_probability
 
 
-class _Step:
+class _CpuArithmetic:
     """`decoder.Arithmetic` for the rows of one thread, with memory for `capacity` of them.
 
     What a sublayer adds to x waits in `change` until x is next read: kernels add and normalise in one go.
@@ -155,7 +155,7 @@ class _Step:
         self.buffers = _buffers(backend.config, capacity, backend.products)
         self.scores = np.empty(backend.longest, np.float32)
 
-    def begin(self, rows: Rows) -> None:
+    def begin(self, rows: DecoderRows) -> None:
         """Turn to these rows; views of the buffers are made again only when the number of rows changes."""
         self.rows, self.length = rows, rows.position + np.int32(1)
         if len(rows.token) != self.count:
@@ -174,9 +174,8 @@ class _Step:
     def attend_to_own(self, layer: int, query_key_value: _Buffer) -> _Buffer:
         """See `Arithmetic`."""
         rows, cache, query = self.rows, self.backend.cache, self.views["query"].array
-        position = rows.position
         kernels.rotate_and_store(
-            query_key_value.array, *self.backend.rotary, position, *cache, layer, rows.table, query
+            query_key_value.array, *self.backend.rotary, rows.position, *cache, layer, rows.table, query
         )
         kernels.attend(query, *cache, layer, rows.table, self.length, True, self.scores, self.normed.array)
         return self.normed
@@ -216,6 +215,6 @@ def _buffers(config: ModelConfig, rows: int, products: torch.dtype) -> dict[str,
     return buffers | {name: torch.empty(rows, width) for name, width in exact.items()}
 
 
-def _slice(rows: Rows, first: int, last: int) -> Rows:
+def _slice(rows: DecoderRows, first: int, last: int) -> DecoderRows:
     """Some of the rows, without copying."""
     return replace(rows, **{field.name: getattr(rows, field.name)[first:last] for field in fields(rows)})

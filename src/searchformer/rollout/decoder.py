@@ -97,12 +97,12 @@ class Arithmetic(Protocol):
         """x += change @ weight, at once or when x is next read."""
 
 
-def run_blocks(blocks: tuple[BlockWeights, ...], step: Arithmetic) -> None:
+def run_blocks(blocks: tuple[BlockWeights, ...], arithmetic: Arithmetic) -> None:
     """Take the residual stream through all blocks."""
     for layer, block in enumerate(blocks):
-        query_key_value = step.project(block.attention_norm, block.query_key_value)
-        step.add(step.attend_to_own(layer, query_key_value), block.attention_out)
-        query = step.project(block.cross_norm, block.cross_query)
-        step.add(step.attend_to_prompt(layer, query), block.cross_out)
-        hidden = step.project(block.ffn_norm, block.ffn_in)
-        step.add(step.gate(hidden), block.ffn_out)
+        query_key_value = arithmetic.project(block.attention_norm, block.query_key_value)
+        arithmetic.add(arithmetic.attend_to_own(layer, query_key_value), block.attention_out)
+        query = arithmetic.project(block.cross_norm, block.cross_query)
+        arithmetic.add(arithmetic.attend_to_prompt(layer, query), block.cross_out)
+        hidden = arithmetic.project(block.ffn_norm, block.ffn_in)
+        arithmetic.add(arithmetic.gate(hidden), block.ffn_out)

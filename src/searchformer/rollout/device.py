@@ -14,7 +14,7 @@ from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
 from searchformer.model.device import check_precision, widest_float
 from searchformer.model.layers import rotary_table, rotate
-from searchformer.rollout.backend import BLOCK, Rows
+from searchformer.rollout.backend import BLOCK, DecoderRows
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
 from searchformer.rollout.requests import Sampling
 
@@ -71,8 +71,8 @@ class DeviceBackend:
                 self.cache[part, layer, block_S, at_S] = (features_SD @ weight).unflatten(-1, (self.config.heads, -1))
 
     @torch.inference_mode()
-    def decode(self, rows: Rows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Backend`. Rows go to the device once, tokens come back once."""
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Backend`. DecoderRows go to the device once, tokens come back once."""
         self._grow_cache(int(rows.table.max()))
         arrays = (rows.token, rows.position, rows.table, rows.prompt_table, rows.prompt_length, rows.state, rows.forced)
         token_R, position_R, table_RT, prompt_table_RT, prompt_length_R, state_R, forced_RK = (
@@ -104,9 +104,9 @@ class DeviceBackend:
         self, x_RD: Tensor, position_R: Tensor, table_RT: Tensor, prompt_table_RT: Tensor, prompt_length_R: Tensor
     ) -> Tensor:
         """The decoder's last hidden vectors, float32 [R, D]; keys and values of this position join the cache."""
-        step = _Step(self, x_RD, position_R, table_RT, prompt_table_RT, prompt_length_R)
-        run_blocks(self.weights.blocks, step)
-        return step.x_RD
+        arithmetic = _DeviceArithmetic(self, x_RD, position_R, table_RT, prompt_table_RT, prompt_length_R)
+        run_blocks(self.weights.blocks, arithmetic)
+        return arithmetic.x_RD
 
     def _next_tokens(
         self, x_RD: Tensor, allowed_RV: Tensor | None, sampling: Sampling, number_R: Tensor, forced_R: Tensor
@@ -119,7 +119,7 @@ class DeviceBackend:
         return torch.where(forced_R >= 0, forced_R, drawn_R), own_R.masked_fill(forced_R >= 0, 0.0)
 
 
-class _Step:
+class _DeviceArithmetic:
     """`decoder.Arithmetic` for one position of each row."""
 
     def __init__(

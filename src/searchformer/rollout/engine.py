@@ -19,7 +19,7 @@ import torch
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
 from searchformer.model.device import has_bf16
-from searchformer.rollout.backend import BLOCK, Backend, Rows
+from searchformer.rollout.backend import BLOCK, Backend, DecoderRows
 from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
 from searchformer.rollout.requests import (
@@ -98,7 +98,7 @@ class Engine:
         )
         self._check_limit(int(request.limit.max()))
         made = (make_prompt(prompt, self.vocabulary) for prompt in prompts)
-        return _Run(self, request, made).answers()
+        return _Scheduler(self, request, made).answers()
 
     def sample_all(
         self, prompts: Iterable[Prompt | Sequence[str] | Sequence[int] | np.ndarray], **settings: object
@@ -193,7 +193,7 @@ class _Sequence:
     blocks: list[int] = field(default_factory=list)
 
 
-class _Run:
+class _Scheduler:
     """One call of `Engine.sample`: the queue, the slots, and who holds which block.
 
     Arrays are indexed by slot; `order` lists the slots in use, those of one prompt side by side.
@@ -242,7 +242,7 @@ class _Run:
                 yield _Job(index, task, sample, limit)
 
     def _admit(self) -> None:
-        """Start jobs while there is a slot for them, and blocks that the running ones will not need at once.
+        """Start jobs while there is a slot for them, and blocks beyond those that the running ones may need at once.
 
         After a restart nothing new starts until a sequence has finished: the cache is crowded.
         """
@@ -330,7 +330,7 @@ class _Run:
         order, position_R, steps = self.order, self.position[self.order], self.backend.steps
         ahead_K = np.arange(steps)
         widest = int(position_R.max()) // BLOCK + 1 + (steps > 1)
-        rows = Rows(
+        rows = DecoderRows(
             token=self.tokens[order, position_R],
             position=position_R,
             table=self.table[order, : max(widest, 1)],

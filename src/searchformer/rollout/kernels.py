@@ -42,9 +42,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from searchformer.rollout.backend import BLOCK
+
+_CACHE_LINE = 64
 
 # Sums may be reordered and products fused, which lets loops vectorise; infinities and NaN keep their meaning.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -110,6 +113,22 @@ def _float_of_bits(typing: Any, bits: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), generate
+
+
+@intrinsic
+def _prefetch(typing: Any, matrix: Any, offset: Any) -> Any:
+    """Ask for the cache line `offset` bytes into a contiguous array, before it is needed."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        byte = ir.IntType(8).as_pointer()
+        address = builder.gep(builder.bitcast(array.data, byte), [arguments[1]], source_etype=ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [address, _bits(0), _bits(3), _bits(1)])
+        return context.get_dummy_value()
+
+    return types.void(matrix, types.int64), generate
 
 
 def _put(target: Any, row: int, column: int, value: float) -> None:
@@ -318,13 +337,23 @@ def store_prompt(
 
 
 @_compiled
-def _scores(query_E: np.ndarray, keys_EB: np.ndarray, score_B: np.ndarray) -> None:
-    """score = query @ keys, for all positions of a block."""
+def _fetch(ahead: np.ndarray, line: int, end: int) -> int:
+    """Ask for the bytes of `ahead` from `line` to `end`; returns where to continue."""
+    while line < end:
+        _prefetch(ahead, line)
+        line += _CACHE_LINE
+    return line
+
+
+@_compiled
+def _scores(query_E: np.ndarray, keys_EB: np.ndarray, ahead: np.ndarray, score_B: np.ndarray) -> None:
+    """score = query @ keys, for all positions of a block; meanwhile the block `ahead` is fetched."""
     half = query_E.shape[0] // 2
-    whole = half - half % 2
+    whole, line = half - half % 2, 0
     score_B[:] = 0.0
     for e in range(0, whole, 2):
         a0, a1, b0, b1 = query_E[e], query_E[e + 1], query_E[half + e], query_E[half + e + 1]
+        line = _fetch(ahead, line, (e + 2) * ahead.nbytes // half)
         for n in range(BLOCK):
             k0, l0 = _pair(keys_EB, e, half + e, n)
             k1, l1 = _pair(keys_EB, e + 1, half + e + 1, n)
@@ -336,13 +365,15 @@ def _scores(query_E: np.ndarray, keys_EB: np.ndarray, score_B: np.ndarray) -> No
 
 
 @_compiled
-def _add_values(weight_B: np.ndarray, values_EB: np.ndarray, total_E: np.ndarray) -> None:
-    """total += values @ weight, over all positions of a block.
+def _add_values(weight_B: np.ndarray, values_EB: np.ndarray, ahead: np.ndarray, total_E: np.ndarray) -> None:
+    """total += values @ weight, over all positions of a block; meanwhile the block `ahead` is fetched.
 
     Positions that are not written yet weigh 0; what is there must be a number all the same.
     """
     half = total_E.shape[0] // 2
+    line = 0
     for e in range(half):
+        line = _fetch(ahead, line, (e + 1) * ahead.nbytes // half)
         first, second = _ZERO, _ZERO
         for n in range(BLOCK):
             u, v = _pair(values_EB, e, half + e, n)
@@ -369,9 +400,9 @@ def _softmax(scores: np.ndarray, length: int) -> None:
 
 
 @_compiled
-def _place(number: int, rows: int, heads: int, row_by_row: bool) -> tuple[int, int]:
-    """Row and head of the number-th piece of work, row by row or head by head."""
-    if row_by_row:
+def _place(number: int, rows: int, heads: int, stream: bool) -> tuple[int, int]:
+    """Row and head of the number-th piece of work: row by row when blocks are streamed, else head by head."""
+    if stream:
         return number // heads, number % heads
     return number % rows, number // rows
 
@@ -385,22 +416,23 @@ def attend(
     layer: int,
     table_RT: np.ndarray,
     length_R: np.ndarray,
-    row_by_row: bool,
+    stream: bool,
     scores: np.ndarray,
     out_RD: np.ndarray,
 ) -> None:
     """Attention of one query per row over the first `length_R` positions of the blocks in the row's table.
 
-    Row by row reads a row's own blocks in the order in which they lie in memory; head by head lets rows that share
-    their blocks (the prompt's) find them in the core's cache. `scores` is scratch for the longest row, rounded up to
-    whole blocks.
+    A row's own blocks come from main memory (`stream`): they are read row by row, as they lie there, and each matrix is
+    asked for while the one before it is worked on. Blocks that rows share (the prompt's) are read head by head, so that
+    the next row finds them in the core's cache. `scores` is scratch for the longest row, rounded up to whole blocks.
     """
     rows, heads, scaled = length_R.shape[0], keys_NLHEB.shape[2], scales_NLH2B.shape[4] > 0
     width = query_RD.shape[1] // heads
     query, total = np.empty(width, np.float32), np.empty(width, np.float32)
     shrink = np.float32(1.0 / np.sqrt(width))
     for number in range(rows * heads):
-        row, head = _place(number, rows, heads, row_by_row)
+        row, head = _place(number, rows, heads, stream)
+        next_row, next_head = _place((number + 1) % (rows * heads), rows, heads, stream)
         first, length = head * width, length_R[row]
         for e in range(width):
             query[e] = widen(query_RD[row, first + e]) * shrink
@@ -408,7 +440,10 @@ def attend(
         last = (length - 1) // BLOCK
         for i in range(last + 1):
             block, score = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
-            _scores(query, keys_NLHEB[block, layer, head], score)
+            ahead = values_NLHEB[table_RT[row, 0], layer, head]
+            if i < last:
+                ahead = keys_NLHEB[table_RT[row, i + 1], layer, head]
+            _scores(query, keys_NLHEB[block, layer, head], ahead if stream else ahead[:0], score)
             if scaled:
                 for b in range(BLOCK):
                     score[b] *= scales_NLH2B[block, layer, head, 0, b]
@@ -416,10 +451,13 @@ def attend(
         scores[length : (last + 1) * BLOCK] = 0.0
         for i in range(last + 1):
             block, weight = table_RT[row, i], scores[i * BLOCK : (i + 1) * BLOCK]
+            ahead = keys_NLHEB[table_RT[next_row, 0], layer, next_head]
+            if i < last:
+                ahead = values_NLHEB[table_RT[row, i + 1], layer, head]
             if scaled:
                 for b in range(min(BLOCK, length - i * BLOCK)):
                     weight[b] *= scales_NLH2B[block, layer, head, 1, b]
-            _add_values(weight, values_NLHEB[block, layer, head], total)
+            _add_values(weight, values_NLHEB[block, layer, head], ahead if stream else ahead[:0], total)
         for e in range(width):
             _put(out_RD, row, first + e, total[e])
 
