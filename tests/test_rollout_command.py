@@ -209,7 +209,12 @@ def test_directories_of_older_versions_still_resume(model: Path, data: Path, tmp
     roll_out(asked)
     expected = answers(tmp_path)
     config = read_json(tmp_path / "config.json", what="configuration")
-    for field in ("skip", "device"):  # as they were before these fields; `auto` was stored as it was asked
+    for field in (
+        "skip",
+        "device",
+        "algorithm",
+        "weight",
+    ):  # as they were before these fields; `auto` was stored as it was asked
         del config[field]
     write_json(tmp_path / "config.json", config | {"precision": "auto"})
     (tmp_path / "manifest.json").unlink()

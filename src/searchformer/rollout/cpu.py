@@ -97,7 +97,7 @@ class CpuBackend:
         return tokens[:, None], log_probabilities[:, None]
 
     def _make_room(self, rows: int) -> None:
-        """Memory for so many rows per thread, and the threads."""
+        """Memory for this number of rows per thread, and the threads."""
         if self.threads > 1 and self._pool is None:
             everywhere = torch.get_num_threads()
             self._pool = ThreadPoolExecutor(self.threads, "decode", torch.set_num_threads, (1,))

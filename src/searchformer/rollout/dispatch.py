@@ -35,8 +35,6 @@ from searchformer.tokens.vocabulary import Vocabulary
 
 ROOM = 2
 """How many times the data set's longest response an answer may take, unless a limit is given."""
-RESULT_OPTIONS = ("seed", "temperature", "top_k", "top_p", "max_tokens", "prefix", "constrain", "precision", "device")
-"""Options that config.json repeats as they were used."""
 
 
 def roll_out(options: RolloutOptions, *, display: Display | None = None) -> dict[str, Any]:
@@ -102,6 +100,8 @@ def describe(options: RolloutOptions, dataset: Dataset) -> dict[str, Any]:
             )
     return {
         "package": __version__,
+        **options.result_fields(),
+        "device": options.device,
         "model": {"path": str(options.model), "digest": file_digest(options.model / WEIGHTS), "trained": trained},
         "data": {"path": str(options.data), "digest": file_digest(options.data / DATA_MANIFEST)},
         "domain": manifest.domain,
@@ -109,7 +109,6 @@ def describe(options: RolloutOptions, dataset: Dataset) -> dict[str, Any]:
         "deterministic": bool(manifest.config.get("deterministic", False)),
         "algorithm": manifest.config.get("algorithm", "astar"),
         "weight": manifest.config.get("weight", 1.0),
-        **options.model_dump(mode="json", include={"split", "tasks", "skip", "samples", *RESULT_OPTIONS}),
         "vocabulary_digest": dataset.vocabulary.digest,
     }
 

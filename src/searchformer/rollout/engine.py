@@ -1,4 +1,4 @@
-"""The fast sampler: many prompts and samples in one batch, finished sequences leave at once, others take their slots.
+"""The fast sampler: many prompts and samples in one batch; a finished sequence leaves at once, another takes its slot.
 
 In: a model, prompts, settings. Out: answers in the order they finish, or all in order; the same ones as `naive.py`'s.
 A prompt is encoded once, and its keys and values are shared by its samples. The cache is cut into blocks that sequences
@@ -145,7 +145,7 @@ def choose_precision(asked: str, device: torch.device, *, compile: bool = False)
 
 
 def _blocks(positions: int) -> int:
-    """Cache blocks for so many positions."""
+    """Number of cache blocks that hold this many positions."""
     return -(-positions // BLOCK)
 
 
@@ -161,7 +161,7 @@ class _Request:
     automaton: Automaton | None
 
     def limit_of(self, prompt: int, sample: int) -> int:
-        """Most tokens of one answer."""
+        """The largest number of tokens of one answer."""
         return int(self.limit if self.limit.ndim == 0 else self.limit[prompt, sample])
 
 

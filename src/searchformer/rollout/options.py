@@ -1,6 +1,7 @@
 """The options of `searchformer rollout`."""
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,3 +57,8 @@ class RolloutOptions(BaseModel):
     """Run the network through torch.compile."""
     save_seconds: float = Field(default=20.0, ge=0)
     """Time between two files of finished answers."""
+
+    def result_fields(self) -> dict[str, Any]:
+        """The options that decide the result, as JSON values: a resumed run must have the same ones."""
+        free = {"out", "slots", "cache_gb", "workers", "rank", "world_size", "device", "compile", "save_seconds"}
+        return self.model_dump(mode="json", exclude=free)

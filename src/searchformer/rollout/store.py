@@ -34,8 +34,8 @@ from searchformer.tokens.vocabulary import Vocabulary
 CONFIG, MANIFEST, TASKS = "config.json", "manifest.json", "tasks.parquet"
 OLDER = {"skip": 0, "algorithm": "astar", "weight": 1.0}
 """Values of directories that were written before config.json had these fields."""
-MAY_DIFFER = {"package", "device"}
-"""Fields of config.json that may differ when a rollout is resumed."""
+NOT_COMPARED = {"package", "device", "algorithm", "weight"}
+"""Fields of config.json that are not compared when a rollout is resumed; the last two are the data set's own."""
 WAIT_SECONDS = 10.0
 ANSWERS_PER_SHARD = 65536
 
@@ -179,7 +179,7 @@ def write_tasks(directory: Path, tasks: pa.Table) -> None:
 
 def _comparable(config: dict[str, Any]) -> dict[str, Any]:
     """What must be the same when a rollout is resumed; models and data sets are known by content, not by place."""
-    fields = {key: value for key, value in config.items() if key not in MAY_DIFFER}
+    fields = {key: value for key, value in config.items() if key not in NOT_COMPARED}
     return fields | {key: config.get(key, {}).get("digest") for key in ("model", "data")}
 
 
