@@ -290,7 +290,12 @@ def rotate_and_store(
     for row in range(position_R.shape[0]):
         position = position_R[row]
         block, at = table_RT[row, position // BLOCK], position % BLOCK
+        after = min(row + 1, position_R.shape[0] - 1)
+        next_block, next_at = table_RT[after, position_R[after] // BLOCK], position_R[after] % BLOCK
         for head in range(heads):
+            ahead = keys_NLHEB[next_block, layer, head]
+            for e in range(ahead.shape[0]):  # a column touches as many cache lines as it has entries
+                _prefetch(ahead, (e * BLOCK + next_at) * ahead.itemsize)
             for pair in range(width // 2):
                 cosine, sine = cosines[position, pair], sines[position, pair]
                 here = head * width + 2 * pair
