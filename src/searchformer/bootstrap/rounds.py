@@ -22,10 +22,11 @@ from searchformer.bootstrap.select import rule_named, select
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.evaluation import Rollouts, evaluate
+from searchformer.evaluate.evaluation import evaluate
 from searchformer.files import locked, read_json, require_same, write_json
 from searchformer.model.storage import WEIGHTS
 from searchformer.rollout.options import RolloutOptions
+from searchformer.rollout.store import Rollouts
 from searchformer.train.launch import launch, train_command
 from searchformer.train.options import LearningOptions, TrainOptions
 from searchformer.train.setup import model_directory
@@ -102,7 +103,7 @@ def _select(
     )
     display.say(f"round {number}: selecting ({options.rule})")
     rollouts = Rollouts.open(folder / "answers")
-    selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number)
+    selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number, display=display)
     write_json(counts, vars(selection))
     share = 1 - selection.tokens_after / selection.rows / max(selection.tokens_before / selection.tasks, 1e-9)
     display.say(
@@ -175,7 +176,7 @@ def _evaluate_round(
             samples=options.eval_samples,
             seed=options.seed,
         )
-        evaluate(rollout)
+        evaluate(rollout, display=display)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]
     display.say(f"{name}: A* length / model length {ratio or float('nan'):.3f}, optimal per answer {optimal:.1%}")

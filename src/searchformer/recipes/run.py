@@ -186,7 +186,7 @@ class RecipeRunner:
         return there and not any(need in self.ran for need in stage.needs if need != stage.key)
 
     def _estimate(self) -> None:
-        from searchformer.train.processes import choose_device
+        from searchformer.model.device import choose_device
 
         self.device = choose_device(self.recipe.device).type
         machine = GPU if self.device == "cuda" else CPU
