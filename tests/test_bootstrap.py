@@ -12,7 +12,6 @@ from searchformer.dataset.generate import generate
 from searchformer.dataset.shards import GenerateConfig
 from searchformer.dataset.store import Dataset
 from searchformer.domains import make_domain
-from searchformer.domains.base import parse_groups
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import Rollouts
 from searchformer.files import write_json
@@ -40,7 +39,7 @@ def write_answers(directory: Path, data: Dataset, answer, *, split: str = "train
     pq.write_table(pa.table(tasks), directory / "tasks.parquet")
     answers: dict[str, list] = {"task_id": [], "sample": [], "tokens": [], "finish": []}
     for row in rows:
-        problem = domain.build(parse_groups(vocabulary.decode(row["prompt"]), domain.shapes.prompt))
+        problem = domain.parse_prompt(vocabulary.decode(row["prompt"]))
         for sample in range(SAMPLES):
             answers["task_id"].append(row["task_id"])
             answers["sample"].append(sample)

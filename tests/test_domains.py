@@ -173,10 +173,10 @@ def test_damaged_prompts_give_another_task_or_a_task_error(name, draw_problems, 
         place = data.draw(st.integers(0, len(tokens)))
         tokens = [*tokens[:place], data.draw(words), *tokens[place + data.draw(st.integers(0, 2)) :]]
     try:
-        problem = domain.build(base.parse_groups(tokens, domain.shapes.prompt))
+        problem = domain.parse_prompt(tokens)
     except TaskError:
         return
-    assert np.array_equal(domain.build(base.parse_groups(prompt(domain, problem), domain.shapes.prompt)), problem)
+    assert np.array_equal(domain.parse_prompt(prompt(domain, problem)), problem)
 
 
 # Mazes

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.domains import Domain, make_domain
-from searchformer.domains.base import parse_groups
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
 from searchformer.evaluate.metrics import Scores, score
@@ -69,7 +68,7 @@ class Rollouts:
         domain = make_domain(config["domain"], config["settings"])
         tasks = pq.read_table(directory / "tasks.parquet", columns=["task_id", "prompt"]).to_pylist()
         problems = {
-            task["task_id"]: domain.build(parse_groups(vocabulary.decode(task["prompt"]), domain.shapes.prompt))
+            task["task_id"]: domain.parse_prompt(vocabulary.decode(task["prompt"]))
             for task in tasks
         }
         return cls(directory, config, vocabulary, domain, problems)
