@@ -67,10 +67,7 @@ class Rollouts:
         vocabulary = Vocabulary.load(directory)
         domain = make_domain(config["domain"], config["settings"])
         tasks = pq.read_table(directory / "tasks.parquet", columns=["task_id", "prompt"]).to_pylist()
-        problems = {
-            task["task_id"]: domain.parse_prompt(vocabulary.decode(task["prompt"]))
-            for task in tasks
-        }
+        problems = {task["task_id"]: domain.parse_prompt(vocabulary.decode(task["prompt"])) for task in tasks}
         return cls(directory, config, vocabulary, domain, problems)
 
     def answers(self) -> Iterator[tuple[str, int, np.ndarray, bool]]:

@@ -1,12 +1,13 @@
 """The judge: replays an answer's plan in the domain's own rules, and its trace in those of A*. A plan is never trusted.
 
-In: a task and an answer's tokens. Out: a `Verdict`. What it promises: `optimal` and `feasible` say that the whole answer
-follows the grammar and that its plan solves the task; anything else is `invalid`, with a reason. They do not say that
-the search is a true one: that is what `trace_legal` and `trace_sound` are for. With `paper`, the looser verdict of the
-published Sokoban tables is given: only the plan is looked at, its position differences are replayed, blocked moves are
-ignored, the start is not checked. Try: `searchformer judge maze FILE.jsonl`.
+In: a task and an answer's tokens. Out: a `Verdict`. `optimal` and `feasible` promise that the whole answer follows the
+grammar and that its plan solves the task; anything else is `invalid`, with a reason. They do not promise that the
+search is a true one: `trace_legal` and `trace_sound` say that. With `paper` the verdict is the looser one of the
+published Sokoban tables: only the plan counts, its position differences are replayed, blocked moves are ignored, the
+start is not checked. Try: `searchformer judge maze FILE.jsonl`.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,7 @@ OPTIMAL, FEASIBLE, INVALID = "optimal", "feasible", "invalid"
 class Judge:
     """Judges answers to tasks of one domain, with warm kernels."""
 
-    def __init__(
-        self, domain: Domain, *, paper: bool = False, algorithm: str = "astar", weight: float = 1.0
-    ) -> None:
+    def __init__(self, domain: Domain, *, paper: bool = False, algorithm: str = "astar", weight: float = 1.0) -> None:
         """`algorithm` and `weight` say which search a legal trace is one of."""
         self.domain, self.paper = domain, paper
         self.validator = Validator(domain, algorithm=algorithm, weight=weight)
@@ -104,20 +103,19 @@ class Judge:
         """The published tables' rule."""
         world = World(self.domain, problem)
 
-        def position(tokens: tuple[str, ...]) -> np.ndarray:
-            return np.array(tokens[-2:], dtype=int)
+        def position(tokens: tuple[str, ...]) -> tuple[int, int]:
+            return int(tokens[-2]), int(tokens[-1])
 
         steps = [step for step in cut_steps(tokens_of(self.domain, codes)) if step.kind == "plan"]
-        moves = np.diff([position(step.state) for step in steps], axis=0)
-        state = world.start()
-        for number, move in enumerate(moves, start=1):
-            if np.abs(move).sum() != 1:
+        positions, state = [position(step.state) for step in steps], world.start()
+        for number, ((old_x, old_y), (new_x, new_y)) in enumerate(pairwise(positions), start=1):
+            if abs(new_x - old_x) + abs(new_y - old_y) != 1:
                 return PlanVerdict(False, "illegal move", number, number)
-            target = position(world.plan_tokens(state)) + move
-            options = (child for child in world.successors(state) if (position(world.plan_tokens(child)) == target).all())
-            state = next(options, state)
+            x, y = position(world.plan_tokens(state))
+            reached = {position(world.plan_tokens(child)): child for child in world.successors(state)}
+            state = reached.get((x + new_x - old_x, y + new_y - old_y), state)
         solved = world.is_goal(state)
-        return PlanVerdict(solved, None if solved else "not solved", len(moves), len(steps))
+        return PlanVerdict(solved, None if solved else "not solved", len(steps) - 1, len(steps))
 
 
 def domain_of(task: dict[str, Any]) -> str:

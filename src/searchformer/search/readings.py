@@ -1,7 +1,7 @@
 """Which search does a trace describe? Tries every reading of a trace in which several nodes are called the same.
 
-Tokens may leave things out: Sokoban's paper tokens do not say which dock a box stands on, so `close worker 3 2 c4 c6` may
-mean any of several open nodes. A reading says which node each close means. The trace is legal (or sound, see
+Tokens may leave things out: Sokoban's paper tokens do not say which dock a box stands on, so `close worker 3 2 c4 c6`
+may mean any of several open nodes. A reading says which node each close means. The trace is legal (or sound, see
 validate.py) if some reading of it is.
 
 In: the steps of a trace and its plan. Out: a `Reading`, or None if there is none; `UndecidedError` when the budget ends
@@ -130,26 +130,23 @@ class _Search:
         start = self.world.start()
         self._set(start, 0, is_open=True, parent_fits=start not in self.origin)
         path = [self._branch(0)]
-        for _ in range(MOST_TURNS):
+        for _ in range(MOST_TURNS + len(self.turns)):
             branch = path[-1]
             self._restore(branch.mark)
             option = next(branch.options, None)
             if option is None:
-                blamed = branch.blamed | self._blame(branch.number)
-                self.failed[branch.number, branch.key] = blamed
-            elif self._is_misplaced_goal(branch.number, option):
-                continue
+                blamed = self.failed[branch.number, branch.key] = branch.blamed | self._blame(branch.number)
             else:
                 self._apply(self.turns[branch.number], option)
-                if len(path) < len(self.turns):
-                    blamed = self.failed.get((len(path), self.key))
-                    if blamed is None:
-                        path.append(self._branch(len(path)))
-                        continue
-                elif all(self.parent_fits.get(state) for state in self.origin):
-                    return Reading(tuple(self.disorders))
-                else:
+                if len(path) == len(self.turns):
+                    if all(self.parent_fits.get(state) for state in self.origin):
+                        return Reading(tuple(self.disorders))
                     blamed = self._naming(map(self.world.state_tokens, self.origin), before=len(path))
+                elif (len(path), self.key) in self.failed:
+                    blamed = self.failed[len(path), self.key]
+                else:
+                    path.append(self._branch(len(path)))
+                    continue
             if not blamed:
                 return None
             del path[max(blamed) + 1 :]
@@ -157,12 +154,12 @@ class _Search:
         raise UndecidedError
 
     def _branch(self, number: int) -> "_Branch":
-        return _Branch(number, self.key, (len(self.undo), len(self.disorders)), self._options(self.turns[number]))
+        return _Branch(number, self.key, (len(self.undo), len(self.disorders)), self._options(number))
 
-    def _is_misplaced_goal(self, number: int, option: Option) -> bool:
-        """A search ends when the goal is closed: the plan's last state, and no other."""
+    def _may_close(self, number: int, node: State) -> bool:
+        """A search ends when it closes a goal, and that is the plan's last state."""
         is_last = number + 1 == len(self.turns)
-        return option.node != self.goal if is_last else self.world.is_goal(option.node)
+        return node == self.goal if is_last else not self.world.is_goal(node)
 
     def _blame(self, number: int) -> set[int]:
         """The turns that decide which options there are for this one."""
@@ -183,11 +180,12 @@ class _Search:
             if self.is_open[node] and (self.cost[node], self.world.estimate(node)) == (closed.cost, closed.estimate):
                 yield node
 
-    def _options(self, turn: Turn) -> Iterator[Option]:
+    def _options(self, number: int) -> Iterator[Option]:
         """The nodes that the turn's close may mean, with the children that its creates may mean."""
+        turn = self.turns[number]
         for node in tuple(self._candidates(turn.closed)):
-            if self.legal and self._f(node) > min(self.open_f):
-                return
+            if not self._may_close(number, node) or (self.legal and self._f(node) > min(self.open_f)):
+                continue
             for children, complete in self._choices(node, turn.created):
                 if complete or not self.legal:
                     yield Option(node, children, complete)

@@ -1,16 +1,16 @@
 """Replays answers in a domain's rules: is the plan legal, and is the trace an execution of A*?
 
-The text that `compiled.py` compiles for each domain; `validate.py` calls it. A step's state is compared as tokens, so that
-no domain needs a parser: a create must read like a child of the node just closed, a close like an open node.
+The text that `compiled.py` compiles for each domain; `validate.py` calls it. A step's state is compared as tokens, so
+that no domain needs a parser: a create must read like a child of the node just closed, a close like an open node.
 
-An answer is an array of codes: a number n is n, word k is -1 - k (the domain's words, then create, close, plan), cost c is
-COST + c. `keywords` is minus the number of the domain's own words, so create, close and plan are keywords - 1, - 2, - 3:
+An answer is an array of codes: a number n is n, word k is -1 - k (the domain's words, then create, close, plan), cost c
+is COST + c. `keywords` is minus the number of the domain's own words; create, close, plan are keywords - 1, - 2, - 3:
 
     codes       create  3  4  COST+2  COST+5  close  3  4  COST+2  COST+5 ...  plan  3  4  plan  3  5
                 ^ begin       ^ end - 2       ^ end = begin of the next step   ^ trace_end            ^ end
 
-Nodes are numbered in the order of their first creation and found by a hash table, as in kernel.py. `tests/test_validate.py`
-holds all this against a slow checker that shares no code with it.
+Nodes are numbered in the order of their first creation and found by a hash table, as in kernel.py.
+`tests/test_validate.py` holds all this against a slow checker that shares no code with it.
 """
 
 from typing import Any, NamedTuple
@@ -304,8 +304,8 @@ def children_follow(problem, codes, end, trace_end, keywords, node, memory, cost
 def close_step(problem, codes, begin, end, trace_end, keywords, memory, cost_weight, estimate_weight):
     """Replay a close. What is wrong with it; memory.candidates[0] becomes the node, or -1.
 
-    Where tokens leave something out, a close may mean several nodes. The first one is taken whose costs are right and whose
-    children are created next; that it need not be the one that was meant is left to readings.py.
+    Where tokens leave something out, a close may mean several nodes. The first one is taken whose costs are right and
+    whose children are created next; that it need not be the one that was meant is left to readings.py.
     """
     result, is_open, cost, estimate = memory.result, memory.is_open, memory.cost, memory.estimate
     candidates = memory.candidates

@@ -6,9 +6,9 @@ A* would not skip; no child is left out; each close takes an open node of least 
 closed; the plan follows the parents. Sound means: all of that but for the order of closing and for children left out,
 so that what the trace says is true and leads to the plan. Try: `searchformer judge maze FILE.jsonl`.
 
-The kernel replays one reading of the trace. If that one is not legal, and a step could have meant another node, the other
-readings are tried (readings.py): each of legal and sound holds if some reading makes it true. Where there are too many
-to try, the answer is None and the violation UNDECIDED.
+The kernel replays one reading of the trace. If that one is not legal, and a step could have meant another node, the
+other readings are tried (readings.py): legal and sound each hold if some reading makes them true. Where there are too
+many to try, the answer is None and the violation UNDECIDED.
 """
 
 import re

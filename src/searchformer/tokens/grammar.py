@@ -52,7 +52,7 @@ class Table:
     """The grammar of a domain's responses: which kind of token may come next. State 0 is the start."""
 
     next_state: np.ndarray
-    """int32 [states, words + 3]: the state after each of `Domain.all_words`, a number, a cost, the end; -1: not allowed."""
+    """int32 [states, words + 3]: the state after each of `Domain.all_words`, a number, a cost, the end; -1 for none."""
     limits: tuple[int, ...]
     """The exclusive limit of the number that each state waits for; 0 where it waits for none."""
     expects: tuple[str, ...]
