@@ -397,7 +397,7 @@ def test_bad_levels_are_refused_with_the_reason(record, message):
 def test_two_things_on_a_cell_are_refused():
     sokoban = make_domain("sokoban")
     with pytest.raises(TaskError, match=r"two things at column 1, row 2: '@' and '\$'"):
-        sokoban.parse_prompt("worker 1 2 box 1 2".split())
+        sokoban.parse_prompt(["worker", "1", "2", "box", "1", "2"])
 
 
 # Tiles

@@ -1,12 +1,13 @@
 """Validation: legal traces pass, every single-token change is found, and a slow checker of its own agrees."""
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from conftest import VARIANTS
 
-from searchformer.domains import make_domain
+from searchformer.domains import Group, domain_class, make_domain, maze
 from searchformer.search import Options, Searcher, readings
 from searchformer.search.ordering import ALGORITHMS, weights
 from searchformer.search.replay import VIOLATIONS
@@ -459,27 +460,74 @@ def test_true_searches_are_legal_as_what_they_are_and_sound_as_any(settings, alg
             assert answer.split()[verdict.position] in ("close", "create")
 
 
-def test_the_slow_checker_agrees_on_the_soundness_of_changed_traces_with_many_readings(draw_problems):
-    domain, generator = make_domain(*PAPER_FORMAT), np.random.default_rng(6)
-    tried, ambiguous = Validator(domain), 0
-    inner = tried._try_other_readings
+def write_column(problem, state, tokens):
+    tokens[0] = state[0] >> 16
+    return 1
+
+
+class Columns(domain_class("maze")):
+    """Mazes whose traces name a cell by its column alone: closes and creates may mean many nodes."""
+
+    rules: ClassVar = maze.RULES._replace(write_state=write_column)
+    compiled: ClassVar = False
+
+    @property
+    def shapes(self):
+        return super().shapes._replace(state=(Group(None, (self.width,)),))
+
+
+@dataclass(frozen=True)
+class ColumnsTask(Maze):
+    """The same for the slow checker."""
+
+    def text(self, state):
+        return str(state[0])
+
+    def plan_text(self, state):
+        return f"{state[0]} {state[1]}"
+
+
+@pytest.fixture
+def many_readings(monkeypatch):
+    """Counts the traces of which several readings are tried."""
+    tried, inner = [], Validator._try_other_readings
 
     def count(*arguments):
-        nonlocal ambiguous
-        ambiguous += 1
+        tried.append(arguments)
         return inner(*arguments)
 
-    tried._try_other_readings = count
-    verdicts = set()
-    for problem, prompt, answer in searches(domain, draw_problems, 40, seed=9, least=250, most=1500):
-        for _ in range(10):
-            changed = scramble(answer, generator)
-            verdict, task = tried.trace(problem, codes_of(domain, changed.split())), task_of(domain, prompt)
-            assert verdict.legal == is_legal(task, changed), changed
-            assert verdict.sound == is_legal(task, changed, but_sound=True), changed
+    monkeypatch.setattr(Validator, "_try_other_readings", count)
+    return tried
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_slow_checker_agrees_where_every_step_may_mean_many_nodes(draw_problems, many_readings, algorithm):
+    domain, generator, options = Columns(width=5, height=4), np.random.default_rng(7), options_of(algorithm)
+    validator, verdicts = Validator(domain, algorithm=algorithm, weight=options.weight), set()
+    for problem, prompt, answer in searches(domain, draw_problems, 25, seed=9, options=options, least=60, most=160):
+        task = ColumnsTask(**vars(task_of(domain, prompt)))
+        for text in (answer, *(scramble(answer, generator) for _ in range(8))):
+            verdict = validator.trace(problem, codes_of(domain, text.split()))
+            assert verdict.legal == is_legal(task, text, *validator.weights), text
+            assert verdict.sound == is_legal(task, text, *validator.weights, but_sound=True), text
             verdicts.add((verdict.legal, verdict.sound))
+        assert validator.trace(problem, codes_of(domain, answer.split())).legal
     assert verdicts == {(True, True), (False, True), (False, False)}
-    assert ambiguous > 20
+    assert len(many_readings) > 20
+
+
+def test_the_slow_checker_agrees_on_changed_traces_of_sokoban_with_many_readings(draw_problems, many_readings):
+    domain = make_domain("sokoban", {"width": 6, "height": 6, "walls": 0, "boxes": 3})
+    validator, generator = Validator(domain), np.random.default_rng(6)
+    for problem, prompt, answer in searches(domain, draw_problems, 30, seed=9, least=300, most=4000):
+        task = task_of(domain, prompt)
+        for _ in range(5):
+            changed, before = scramble(answer, generator), len(many_readings)
+            verdict = validator.trace(problem, codes_of(domain, changed.split()))
+            if len(many_readings) > before:
+                assert verdict.legal == is_legal(task, changed)
+                assert verdict.sound == is_legal(task, changed, but_sound=True)
+    assert len(many_readings) > 5
 
 
 def test_a_trace_whose_readings_are_too_many_to_try_is_undecided(monkeypatch):
