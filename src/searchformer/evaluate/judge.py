@@ -118,6 +118,12 @@ class Judge:
         return PlanVerdict(solved, None if solved else "not solved", len(steps) - 1, len(steps))
 
 
+def describe_violation(verdict: Verdict) -> str:
+    """What is wrong with a trace, and where."""
+    place = f" at token {verdict.violation_position}" if verdict.violation_position >= 0 else ""
+    return f"{verdict.violation}{place}"
+
+
 def domain_of(task: dict[str, Any]) -> str:
     """The name of the domain that a task in JSON belongs to."""
     if "domain" in task:

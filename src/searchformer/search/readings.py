@@ -108,7 +108,9 @@ class _Search:
         self, world: World, turns: list[Turn], plan: Sequence[State], *, weights: tuple[int, int], legal: bool
     ) -> None:
         self.world, self.turns, self.legal, self.weights = world, turns, legal, weights
-        self.origin = dict(zip(plan[1:], plan, strict=False))  # the parents that the plan's states must end up with
+        self.plan_parent = dict(
+            zip(plan[1:], plan, strict=False)
+        )  # the parents that the plan's states must end up with
         self.goal = plan[-1] if plan else None
         self.cost: dict[State, int] = {}
         self.is_open: dict[State, bool] = {}
@@ -128,7 +130,7 @@ class _Search:
     def run(self) -> Reading | None:
         """The first reading found."""
         start = self.world.start()
-        self._set(start, 0, is_open=True, parent_fits=start not in self.origin)
+        self._set(start, 0, is_open=True, parent_fits=start not in self.plan_parent)
         path = [self._branch(0)]
         for _ in range(MOST_TURNS + len(self.turns)):
             branch = path[-1]
@@ -139,9 +141,9 @@ class _Search:
             else:
                 self._apply(self.turns[branch.number], option)
                 if len(path) == len(self.turns):
-                    if all(self.parent_fits.get(state) for state in self.origin):
+                    if all(self.parent_fits.get(state) for state in self.plan_parent):
                         return Reading(tuple(self.disorders))
-                    blamed = self._naming(map(self.world.state_tokens, self.origin), before=len(path))
+                    blamed = self._naming(map(self.world.state_tokens, self.plan_parent), before=len(path))
                 elif (len(path), self.key) in self.failed:
                     blamed = self.failed[len(path), self.key]
                 else:
@@ -153,7 +155,7 @@ class _Search:
             path[-1].blamed |= blamed - {max(blamed)}
         raise UndecidedError
 
-    def _branch(self, number: int) -> "_Branch":
+    def _branch(self, number: int) -> _Branch:
         return _Branch(number, self.key, (len(self.undo), len(self.disorders)), self._options(number))
 
     def _may_close(self, number: int, node: State) -> bool:
@@ -194,13 +196,13 @@ class _Search:
         """The sets of children that the creates may mean, and whether no child is missing."""
         children = [] if self.world.is_goal(node) else self._children(node)
         wanted = Counter(created)
-        called: dict[Step, list[State]] = {}
+        expected: dict[Step, list[State]] = {}
         for child in children:
             step = Step("create", self.world.state_tokens(child), self.cost[node] + 1, self.world.estimate(child))
-            called.setdefault(step, []).append(child)
-        if any(len(called.get(step, ())) < count for step, count in wanted.items()):
+            expected.setdefault(step, []).append(child)
+        if any(len(expected.get(step, ())) < count for step, count in wanted.items()):
             return
-        groups = [combinations(called[step], count) for step, count in wanted.items()]
+        groups = [combinations(expected[step], count) for step, count in wanted.items()]
         for chosen in product(*groups):
             flat = tuple(child for group in chosen for child in group)
             yield flat, len(flat) == len(children)
@@ -227,7 +229,7 @@ class _Search:
         cost = self.cost[option.node]
         self._set(option.node, cost, is_open=False, parent_fits=self.parent_fits[option.node])
         for child in option.children:
-            self._set(child, cost + 1, is_open=True, parent_fits=self.origin.get(child) in (None, option.node))
+            self._set(child, cost + 1, is_open=True, parent_fits=self.plan_parent.get(child) in (None, option.node))
 
     def _f(self, state: State) -> int:
         return self.weights[0] * self.cost[state] + self.weights[1] * self.world.estimate(state)

@@ -1,7 +1,7 @@
 """The one grammar: searches as tokens, tokens as searches, and what may come next.
 
 In: a problem and its `Trace`. Out: prompt, trace and plan as text, and back, with named parse errors. What may follow
-what is one table of kinds of token (`Table`), made from the domain's shapes: the judge walks it, and spelt out for a
+what is one table of kinds of token (`GrammarTable`), made from the domain's shapes: the judge walks it, and spelt out for a
 vocabulary (`Automaton`) the parser walks it and sampling can be held to it.
 """
 
@@ -48,7 +48,7 @@ class Response:
 
 
 @dataclass(frozen=True)
-class Table:
+class GrammarTable:
     """The grammar of a domain's responses: which kind of token may come next. State 0 is the start."""
 
     next_state: np.ndarray
@@ -142,7 +142,7 @@ def _group_options(shapes: Shapes, part: str, index: int, done: int) -> dict[str
 
 
 @cache
-def build_table(domain: Domain, *, plan_only: bool = False) -> Table:
+def build_table(domain: Domain, *, plan_only: bool = False) -> GrammarTable:
     """The grammar of a domain's responses: search and plan, or the plan alone."""
     shapes, columns = domain.shapes, [*domain.all_words, _NUMBER, _COST, _END]
     places: list[_Place] = [("first plan",) if plan_only else ("first",)]
@@ -153,7 +153,7 @@ def build_table(domain: Domain, *, plan_only: bool = False) -> Table:
         rows.append([places.index(options[kind].place) if kind in options else -1 for kind in columns])
         limits.append(options[_NUMBER].limit if _NUMBER in options else 0)
         expects.append(_AFTER_PLAN if _END in options else _EXPECTS.get(place[0], "the rest of a step"))
-    return Table(np.array(rows, dtype=np.int32), tuple(limits), tuple(expects))
+    return GrammarTable(np.array(rows, dtype=np.int32), tuple(limits), tuple(expects))
 
 
 _EXPECTS = {
