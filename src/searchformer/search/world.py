@@ -32,7 +32,7 @@ class World:
         self.size = domain.state_size(problem)
         self._rules = bind(domain.rules)
         self._buffer = np.zeros(max(domain.prompt_room(problem), domain.state_room(problem)), dtype=np.int32)
-        for method in ("successors", "estimate", "is_goal", "state_tokens", "plan_tokens"):
+        for method in ("successors", "estimate", "is_goal", "state_tokens", "plan_tokens"):  # each state is met often
             setattr(self, method, cache(getattr(self, method)))
 
     def start(self) -> State:

@@ -1,8 +1,8 @@
 """The one grammar: searches as tokens, tokens as searches, and what may come next.
 
 In: a problem and its `Trace`. Out: prompt, trace and plan as text, and back, with named parse errors. What may follow
-what is one table of kinds of token (`GrammarTable`), made from the domain's shapes: the judge walks it, and spelt out for a
-vocabulary (`Automaton`) the parser walks it and sampling can be held to it.
+what is one table of kinds of token (`GrammarTable`), made from the domain's shapes. The judge walks it; spelt out for
+a vocabulary (`Automaton`), the parser walks it and sampling can be held to it.
 """
 
 from dataclasses import dataclass
