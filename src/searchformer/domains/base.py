@@ -152,10 +152,6 @@ class Domain(BaseModel):
             raise TaskError(f'a task of the domain {self.name} needs "prompt", a text of tokens; found {record!r}')
         return self.parse_prompt(record["prompt"].split())
 
-    def parse_prompt(self, tokens: Sequence[str]) -> np.ndarray:
-        """The problem that a prompt's tokens describe; raises TaskError with the first token that does not fit."""
-        return self.build(parse_groups(tokens, self.shapes.prompt))
-
     def decode(self, problem: np.ndarray) -> dict[str, Any]:
         """The task in JSON."""
         tokens = np.zeros(self.prompt_room(problem), dtype=np.int32)
@@ -203,6 +199,10 @@ class Domain(BaseModel):
         """Every token that the domain writes, without bos and eos: words (the last first), numbers, costs."""
         numbers, costs = range(self.numbers), range(self.costs)
         return [*reversed(self.all_words), *map(str, numbers), *(f"c{cost}" for cost in costs)]
+
+    def parse_prompt(self, tokens: Sequence[str]) -> np.ndarray:
+        """The problem that a prompt's tokens describe; raises TaskError."""
+        return self.build(parse_groups(list(tokens), self.shapes.prompt))
 
     def task_id(self, problem: np.ndarray) -> str:
         """Identity of a task: the digest of its name and its problem as little-endian int32."""
