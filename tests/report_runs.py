@@ -155,6 +155,7 @@ def write_answers(directory: Path, *, size: int = 8, keep: float = 1.0, round_: 
     tasks = {"task_id": task_ids, "prompt": pa.array(prompts, ids)}
     pq.write_table(pa.table(tasks), directory / "tasks.parquet")
     rollouts = {"task_id": task_ids, "sample": np.zeros(len(mazes), np.int32), "tokens": pa.array(answers, ids)}
+    rollouts["finish"] = ["eos"] * len(mazes)
     for part, rows in enumerate(np.array_split(np.arange(len(mazes)), 2)):
         pq.write_table(pa.table(rollouts).take(rows), directory / f"rollouts-{part:05d}.parquet")
     columns = {

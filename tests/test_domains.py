@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -69,8 +70,7 @@ def test_tasks_survive_json(domain, draw_problems):
 
 def test_prompts_tell_the_whole_task(domain, draw_problems):
     for problem in draw_problems(domain, 100):
-        groups = base.parse_groups(prompt(domain, problem), domain.shapes.prompt)
-        assert np.array_equal(domain.build(groups), problem)
+        assert np.array_equal(domain.parse_prompt(prompt(domain, problem)), problem)
 
 
 def test_states_and_plan_steps_have_the_shapes_that_the_domain_declares(domain, draw_problems):
@@ -173,10 +173,10 @@ def test_damaged_prompts_give_another_task_or_a_task_error(name, draw_problems, 
         place = data.draw(st.integers(0, len(tokens)))
         tokens = [*tokens[:place], data.draw(words), *tokens[place + data.draw(st.integers(0, 2)) :]]
     try:
-        problem = domain.build(base.parse_groups(tokens, domain.shapes.prompt))
+        problem = domain.parse_prompt(tokens)
     except TaskError:
         return
-    assert np.array_equal(domain.build(base.parse_groups(prompt(domain, problem), domain.shapes.prompt)), problem)
+    assert np.array_equal(domain.parse_prompt(prompt(domain, problem)), problem)
 
 
 # Mazes
@@ -355,8 +355,7 @@ def test_full_tokens_round_trip_every_microban_level():
         size = {"width": width, "height": height, "walls": 0, "boxes": boxes, "tokens_format": "full"}
         sokoban = domain_class("sokoban").model_construct(**size, max_cost=None)  # may be too narrow to sample from
         problem = sokoban.encode(level.record())
-        groups = base.parse_groups(prompt(sokoban, problem), sokoban.shapes.prompt)
-        assert np.array_equal(sokoban.build(groups), problem)
+        assert np.array_equal(sokoban.parse_prompt(prompt(sokoban, problem)), problem)
 
 
 def test_a_level_with_a_docked_box_needs_the_full_format():
@@ -398,7 +397,7 @@ def test_bad_levels_are_refused_with_the_reason(record, message):
 def test_two_things_on_a_cell_are_refused():
     sokoban = make_domain("sokoban")
     with pytest.raises(TaskError, match=r"two things at column 1, row 2: '@' and '\$'"):
-        sokoban.build([("worker", (1, 2)), ("box", (1, 2))])
+        sokoban.parse_prompt(["worker", "1", "2", "box", "1", "2"])
 
 
 # Tiles
@@ -509,3 +508,13 @@ def test_a_package_of_ones_own_registers_a_domain_as_the_readme_says(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout == "maze slide sokoban tiles slide 5\n", done.stderr
+
+
+def test_a_setting_left_out_keeps_its_place_for_the_sampling_functions():
+    class Optional(type(make_domain("tiles"))):
+        depth: int | None = None
+        style: str = "plain"
+        reach: Literal[4, 8] = 8
+
+    assert Optional(width=3, height=2, slides=7).sampling().tolist() == [3, 2, 7, -1, 8]
+    assert Optional(width=3, height=2, slides=7, depth=5).sampling().tolist() == [3, 2, 7, 5, 8]

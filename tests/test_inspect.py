@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from command import invoke
 
-from searchformer.commands.inspect import draw_plan
 from searchformer.dataset.audit import audit_leakage, length_quantiles, prompt_problem
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, Dataset, file_digest
 from searchformer.domains import domain_names, make_domain
 from searchformer.errors import SearchformerError
+from searchformer.search.drawing import draw_plan
 
 SETTINGS = {"maze": {"width": 4, "height": 4}, "sokoban": {"width": 6, "height": 6, "boxes": 1}}
 
@@ -241,14 +241,15 @@ def test_a_mazes_plan_is_marked_on_its_cells():
     maze = make_domain("maze", {"width": 3, "height": 2})
     record = {"width": 3, "height": 2, "start": [0, 0], "goal": [2, 0], "walls": [[1, 0]]}
     plan = "plan 0 0 plan 0 1 plan 1 1 plan 2 1 plan 2 0"
-    picture = draw_plan(maze, maze.encode(record), plan, width=80)
+    picture = draw_plan(maze, maze.encode(record), plan.split(), width=80)
     assert picture.plain == "S # G\no o o\n\nplan of 5 nodes"
 
 
 def test_a_workers_way_is_marked_and_docks_stay_to_be_seen():
     sokoban = make_domain("sokoban", {"width": 6, "height": 5, "boxes": 1})
     problem = sokoban.encode({"level": ["######", "#@   #", "# $. #", "#    #", "######"]})
-    picture = draw_plan(sokoban, problem, "plan 1 1 plan 1 2 plan 2 2", width=80)
+    plan = "plan 1 1 plan 1 2 plan 2 2"
+    picture = draw_plan(sokoban, problem, plan.split(), width=80)
     assert picture.plain == "######\n#@   #\n#o$. #\n#    #\n######\n\nplan of 3 nodes"
 
 
@@ -256,9 +257,9 @@ def test_other_plans_are_drawn_state_by_state():
     tiles = make_domain("tiles", {"width": 2, "height": 2})
     problem = np.array([2, 2, 0, 2, 1, 3], dtype=np.int32)
     plan = "plan 0 2 1 3 plan 1 2 0 3 plan 1 2 3 0"
-    picture = draw_plan(tiles, problem, plan, width=80)
+    picture = draw_plan(tiles, problem, plan.split(), width=80)
     assert picture.plain == " .  2    1  2    1  2\n 1  3    .  3    3  .\n\nplan of 3 nodes"
-    narrow = draw_plan(tiles, problem, plan, width=5)
+    narrow = draw_plan(tiles, problem, plan.split(), width=5)
     assert len(narrow.plain.splitlines()) == 10
 
 

@@ -46,14 +46,17 @@ def sokoban_judges() -> tuple[Judge, Judge]:
         ("plan 0 0 plan 0 1 plan 1 1", "invalid", "not solved"),
         (OPTIMAL + " plan 2 1", "invalid", "not solved"),  # walks on past the goal
         ("plan 0 0 plan 0", "invalid", "parse error at token 5"),
-        ("plan 0 0 plan 0 1 1", "invalid", "parse error at token 7"),
-        ("plan 0 0 wall 0 1", "invalid", "parse error at token 6"),
+        ("plan 0 0 plan 0 1 1", "invalid", "parse error at token 6"),
+        ("plan 0 0 wall 0 1", "invalid", "parse error at token 3"),
         ("plan 0 0 plan 0 c1", "invalid", "parse error at token 5"),
         ("plan 0 0 banana", "invalid", "parse error at token 3"),
         ("0 0 plan 0 0", "invalid", "parse error at token 0"),
-        ("create 0 0 c0 plan 0 0", "invalid", "parse error at token 2"),
+        ("create 0 0 c0 plan 0 0", "invalid", "parse error at token 4"),
         (OPTIMAL + " create 0 0 c0 c2", "invalid", "parse error at token 15"),
         ("plan 0 7 plan 0 1", "invalid", "wrong start"),
+        (f"create goal wall 7 7 c0 c1 {OPTIMAL}", "invalid", "parse error at token 1"),
+        (f"create 0 0 c0 c2 c3 {OPTIMAL}", "invalid", "parse error at token 5"),
+        (f"create 1 2 c9 c9 {OPTIMAL}", "optimal", None),  # a search that is wrong, but well formed
     ],
 )
 def test_a_plan_is_judged_by_the_rules_of_the_maze(
@@ -112,6 +115,50 @@ def test_the_papers_rule_forgives_what_the_strict_one_does_not(sokoban_judges: t
     assert strict.judge_text(problem, into_the_wall).reason == "illegal move at step 1"
     assert paper.judge_text(problem, into_the_wall).verdict == "feasible"
     assert paper.judge_text(problem, "plan 1 4 plan 3 4").verdict == "invalid"
+
+
+@pytest.mark.parametrize("answer", ["foo plan 1 4 plan 1", "plan", "plan 1 4 plan box", "plan 1 4 5", "foo", ""])
+def test_the_papers_rule_takes_any_answer(sokoban_judges: tuple[Judge, Judge], answer: str) -> None:
+    _, paper = sokoban_judges
+    found = paper.judge_text(paper.domain.encode(LEVEL), answer)
+    assert found.verdict == "invalid"
+    assert found.reason.startswith("parse error at token" if "plan" in answer else "no plan")
+
+
+def test_the_papers_rule_looks_at_nothing_but_the_plan(sokoban_judges: tuple[Judge, Judge]) -> None:
+    strict, paper = sokoban_judges
+    problem, answer = strict.domain.encode(LEVEL), "foo create plan 1 4 plan 1 3 plan 1 2 plan 2 2"
+    assert strict.judge_text(problem, answer).reason == "parse error at token 0"
+    assert paper.judge_text(problem, answer).verdict == "optimal"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+def test_the_papers_rule_judges_plans_without_positions_strictly(steps: int) -> None:
+    judge = Judge(make_domain("tiles", {"width": 2, "height": 2}), paper=True)
+    problem = np.array([2, 2, 0, 2, 1, 3], dtype=np.int32)
+    plan = ["plan 0 2 1 3", "plan 1 2 0 3", "plan 1 2 3 0", "plan 1 2 0 3"][:steps]
+    assert judge.judge_text(problem, " ".join(plan)).verdict == ("optimal" if steps == 3 else "invalid")
+
+
+@pytest.mark.parametrize(("algorithm", "weight"), [("dijkstra", 1.0), ("weighted", 3.0), ("greedy", 1.0)])
+def test_traces_are_held_against_the_datas_own_algorithm(algorithm: str, weight: float) -> None:
+    domain = make_domain("maze", {"width": 9, "height": 9})
+    walls = [[x, 4] for x in range(1, 9)] + [[4, 3], [4, 2]]
+    problem = domain.encode({"width": 9, "height": 9, "start": [4, 0], "goal": [4, 8], "walls": walls})
+    found = Searcher(domain, Options(algorithm=algorithm, weight=weight)).search(problem, seed=1)
+    _, trace, plan = write_text(domain, problem, found)
+    verdict = Judge(domain, algorithm=algorithm, weight=weight).judge_text(problem, f"{trace} {plan}")
+    assert (verdict.trace_legal, verdict.violation) == (True, None)
+    assert verdict.optimal_length == Judge(domain).optimal_length(problem)
+    assert not Judge(domain).judge_text(problem, f"{trace} {plan}").trace_legal
+
+
+def test_a_task_may_be_larger_than_the_settings_say() -> None:
+    judge = Judge(make_domain("sokoban", {"boxes": 1, "tokens_format": "full"}))
+    problem = judge.domain.encode({"level": ["#########", "#@$ .   #", "# $ .   #", "#       #", "#########"]})
+    _, trace, plan = write_text(judge.domain, problem, Searcher(judge.domain).search(problem))
+    verdict = judge.judge_text(problem, f"{trace} {plan}")
+    assert (verdict.verdict, verdict.trace_legal) == ("optimal", True)
 
 
 def test_judging_from_python_needs_only_the_task_and_the_answer() -> None:

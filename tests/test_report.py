@@ -25,11 +25,12 @@ from report_runs import (
     write_training,
 )
 
+from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
 from searchformer.report.charts import slug, thousands
 from searchformer.report.diagnostics import smoothed
-from searchformer.report.examples import example_of, prompt_groups, typical_sample
+from searchformer.report.examples import example_of, make_board, typical_sample
 from searchformer.report.families import fewer_steps
 from searchformer.report.kinds import TaskKind, size_order
 from searchformer.report.results import Results, load_results
@@ -447,8 +448,10 @@ def test_missing_answers_are_an_error_that_names_the_directory(tmp_path: Path) -
 
 
 def test_prompts_and_answers_are_read_as_cells() -> None:
-    groups = prompt_groups(["worker", "2", "3", "box", "2", "4", "dock", "1", "3", "wall", "0", "0"])
-    assert groups == [("worker", (2, 3)), ("box", (2, 4)), ("dock", (1, 3)), ("wall", (0, 0))]
+    sokoban = make_domain("sokoban", {"width": 5, "height": 6, "boxes": 1})
+    board = make_board(sokoban, sokoban.encode({"level": ["#####", "#   #", "# . #", "# $ #", "# @ #", "#####"]}))
+    assert (board.width, board.height, len(board.cells("wall"))) == (5, 6, 18)
+    assert [board.cells(word) for word in ("worker", "box", "dock")] == [[(2, 4)], [(2, 3)], [(2, 2)]]
     answer = "create worker 2 3 box 2 4 c0 c3 close worker 2 3 box 2 4 c0 c3 create worker plan 2 3 plan 2 4"
     example = example_of(answer.split(), trace_length=18)
     assert (example.created, example.closed, example.plan) == (((2, 3),), ((2, 3),), ((2, 3), (2, 4)))

@@ -17,9 +17,11 @@ import pytest
 from searchformer.domains import make_domain
 from searchformer.domains.formats import read_levels
 from searchformer.errors import SearchformerError
+from searchformer.records import Step
 from searchformer.search import BudgetError, Options, Searcher, kernel, reference, searcher
 from searchformer.search.compiled import _fingerprint, bind
 from searchformer.search.ordering import ALGORITHMS, weights
+from searchformer.search.world import World, cut_steps
 from searchformer.seeding import reseed, stream_key
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -548,3 +550,33 @@ def test_a_changed_text_changes_a_rules_fingerprint(before, after):
         exec(text, names)
         rules.append(_fingerprint(names["rule"], set()))
     assert rules[0] != rules[1]
+
+
+# The world that people walk in
+
+
+def test_a_plan_is_walked_up_to_its_first_illegal_step(smallest, draw_problems):
+    astar = Searcher(smallest)
+    solved = (astar.search(problem) for problem in draw_problems(smallest, 200))
+    problem, found = next(
+        (problem, found)
+        for problem, found in zip(draw_problems(smallest, 200), solved, strict=True)
+        if len(found.plan) > 2
+    )
+    world = World(smallest, problem)
+    plan = [world.plan_tokens(tuple(state)) for state in found.plan.tolist()]
+    assert world.walk(plan) == [tuple(state) for state in found.plan.tolist()]
+    assert world.is_goal(world.walk(plan)[-1])
+    assert world.walk([plan[0], plan[0], plan[1]]) == [world.start()]
+    assert world.walk(plan[1:]) == []
+
+
+def test_an_answer_is_cut_at_its_keywords_whatever_stands_between():
+    steps = cut_steps(["x", "create", "0", "1", "c0", "c12", "close", "0", "c3", "plan", "plan", "3", "4", "c1", "c2"])
+    assert steps == [
+        Step("create", ("0", "1"), 0, 12),
+        Step("close", ("0", "c3"), None, None),
+        Step("plan", (), None, None),
+        Step("plan", ("3", "4", "c1", "c2"), None, None),
+    ]
+    assert [token for step in steps for token in step.tokens()][:5] == ["create", "0", "1", "c0", "c12"]

@@ -19,7 +19,6 @@ from searchformer.model.config import ModelConfig
 from searchformer.pretrained.package import package_model
 from searchformer.records import Verdict
 from searchformer.search import Searcher
-from searchformer.search.validate import codes_of
 from searchformer.solve import (
     Solution,
     Task,
@@ -27,7 +26,7 @@ from searchformer.solve import (
     plan_tokens,
     preference,
     random_task,
-    search_steps,
+    search_events,
     solve,
 )
 from searchformer.tokens.grammar import write_text
@@ -406,15 +405,15 @@ def test_the_moves_of_sokoban_push_every_box_onto_a_dock_and_pushes_are_capitals
 def as_answer(task, found):
     """A*'s solution as if a model had written it."""
     _, trace, plan = write_text(task.domain, task.problem, found)
-    return codes_of(task.domain, f"{trace} {plan}".split())
+    return f"{trace} {plan}".split()
 
 
 def test_the_states_of_a_written_search_are_those_of_the_search(smallest):
     task = random_task(smallest, seed=0)
     searched = solve(task)
-    codes = as_answer(task, searched.found)
-    read = Solution(**{**vars(searched), "planner": "model", "found": codes})
-    for one, other in zip(search_steps(searched), search_steps(read), strict=True):
+    tokens = as_answer(task, searched.found)
+    read = Solution(**{**vars(searched), "planner": "model", "found": tokens})
+    for one, other in zip(search_events(searched), search_events(read), strict=True):
         assert (one.closes, one.cost, one.estimate) == (other.closes, other.cost, other.estimate)
         assert np.array_equal(one.state, other.state)
 
@@ -430,9 +429,8 @@ def test_the_plan_tokens_are_those_that_the_grammar_writes(smallest):
 def test_a_state_that_an_answer_had_not_reached_has_no_drawing_of_its_own():
     task = make_task(MAZE)
     text = "create 0 0 c0 c4 create 3 1 c1 c2 plan 0 0"
-    codes = codes_of(task.domain, text.split())
-    solution = Solution(**{**vars(solve(task)), "planner": "model", "found": codes})
-    assert [step.state is None for step in search_steps(solution)] == [False, True]
+    solution = Solution(**{**vars(solve(task)), "planner": "model", "found": text.split()})
+    assert [event.state is None for event in search_events(solution)] == [False, True]
     assert "a state it had not reached" in frames_of(solution)[1]
 
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchformer.domains import TaskError, make_domain
-from searchformer.domains.base import parse_groups
 from searchformer.errors import SearchformerError
 from searchformer.search import Options, Searcher
 from searchformer.tokens import grammar
@@ -159,7 +158,7 @@ def test_prompts_round_trip_to_the_same_problem(domain, draw_problems):
         tokens = np.zeros(domain.prompt_room(problem), dtype=np.int32)
         length = domain.rules.write_prompt(problem, tokens)
         text = [domain.token_text(code) for code in tokens[:length].tolist()]
-        again = domain.build(parse_groups(text, domain.shapes.prompt))
+        again = domain.parse_prompt(text)
         assert np.array_equal(again, problem)
         assert domain.task_id(again) == domain.task_id(problem)
         assert set(text) <= set(domain.token_list())
@@ -181,7 +180,7 @@ def test_prompts_round_trip_to_the_same_problem(domain, draw_problems):
 def test_a_prompt_that_is_no_task_is_refused_with_the_place(prompt, message):
     maze = make_domain("maze", {"width": 4, "height": 4})
     with pytest.raises(TaskError, match=message):
-        maze.build(parse_groups(prompt.split(), maze.shapes.prompt))
+        maze.parse_prompt(prompt.split())
 
 
 # Parse errors

@@ -30,13 +30,32 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One step of an answer as written: `create 3 4 c2 c5`, `close 3 4 c2 c5` or `plan 3 4`."""
+
+    kind: str
+    """`create`, `close` or `plan`."""
+    state: tuple[str, ...]
+    """The tokens that name the state."""
+    cost: int | None
+    """g; None in a plan, or where the two costs are not there."""
+    estimate: int | None
+    """h; None where the cost is."""
+
+    def tokens(self) -> list[str]:
+        """The step as it was written."""
+        costs = [] if self.cost is None else [f"c{self.cost}", f"c{self.estimate}"]
+        return [self.kind, *self.state, *costs]
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What an answer is worth."""
+    """What an answer is worth. `verdict` and `reason` judge the plan; what follows `trace_length` judges the search."""
 
     verdict: str
-    """`optimal`, `feasible` or `invalid`."""
+    """`optimal` or `feasible` if the whole answer follows the grammar and its plan solves the task; else `invalid`."""
     reason: str | None
-    """Why it is invalid: the first reason found."""
+    """Why it is invalid: the first reason found. A search that is wrong, but well formed, is none."""
     plan_length: int
     """Nodes of the answer's plan; -1 without one."""
     optimal_length: int
@@ -48,15 +67,15 @@ class Verdict:
     closed: int
     """Close steps in the trace."""
     trace_legal: bool | None
-    """Whether the trace is a legal execution of A*; None without a trace."""
+    """Whether the trace is a legal execution of the search algorithm; None without a trace, or if undecided."""
     trace_sound: bool | None
-    """Whether it is legal but for the order of closing and children left out; None without a trace."""
+    """Whether it is legal but for the order of closing and children left out; None as above."""
     violation: str | None
-    """The first thing that is wrong with the trace."""
+    """The first thing that is wrong with the trace; `undecided` if its many possible readings were not all tried."""
     violation_position: int
     """The token where that is; -1 if nowhere."""
     legal_share: float
-    """Share of the trace's steps that are legal, replaying on past errors; 0 without a trace."""
+    """Share of the trace's steps that are legal, where the replay continues after errors; 0 without a trace."""
     cost_errors: int
     """Steps with a wrong g."""
     estimate_errors: int

@@ -11,16 +11,11 @@ from searchformer.commands.options import Flat, Json
 from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
-    import numpy as np
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from searchformer.dataset.audit import Leakage
     from searchformer.dataset.store import Dataset
-    from searchformer.domains import Domain
-
-ON_PLAN = "bold green"
 
 
 class InspectOptions(OptionsModel):
@@ -166,8 +161,8 @@ def _draw_tasks(console: "Console", dataset: "Dataset", tasks: int) -> None:
     from rich.columns import Columns
     from rich.panel import Panel
 
-    from searchformer.dataset.audit import prompt_problem
     from searchformer.domains import make_domain
+    from searchformer.search.drawing import draw_plan
 
     domain = make_domain(dataset.manifest.domain, dataset.manifest.settings)
     split = "test" if dataset.rows("test") else "train"
@@ -175,79 +170,9 @@ def _draw_tasks(console: "Console", dataset: "Dataset", tasks: int) -> None:
     rows = (row for batch in dataset.batches(split, columns) for row in batch.to_pylist())
     panels = []
     for row in islice(rows, tasks):
-        problem = prompt_problem(domain, dataset.vocabulary, row["prompt"])
-        plan = " ".join(dataset.vocabulary.decode(row["plan"]))
+        problem = domain.parse_prompt(dataset.vocabulary.decode(row["prompt"]))
+        plan = dataset.vocabulary.decode(row["plan"])
         picture = draw_plan(domain, problem, plan, width=console.width - 8)
         title = f"{split} {row['task_id'][:8]}: {row['trace_length']:,} trace tokens"
         panels.append(Panel.fit(picture, title=title, padding=(0, 2)))
     console.print(Columns(panels))
-
-
-def draw_plan(domain: "Domain", problem: "np.ndarray", plan: str, *, width: int) -> "Text":
-    """A task with its plan: the plan's cells marked if the domain draws a grid of cells, else its states in a row."""
-    from rich.text import Text
-
-    steps = plan.split("plan ")[1:]
-    caption = f"plan of {len(steps)} nodes"
-    shape = domain.shapes.plan
-    if len(shape) == 1 and len(shape[0].limits) == 2:
-        cells = [tuple(map(int, step.split()[-2:])) for step in steps]
-        picture = _mark_cells(domain.draw(problem), cells, *shape[0].limits)
-        if picture is not None:
-            return Text.assemble(picture, "\n\n", caption)
-    states = [domain.draw(problem, state) for state in _states(domain, problem, steps)]
-    return Text("\n\n".join([_side_by_side(states, width), caption]))
-
-
-def _mark_cells(picture: str, cells: list[tuple[int, ...]], width: int, height: int) -> "Text | None":
-    """The picture with `o` on the free cells (x, y); None if its rows and columns are not the grid's."""
-    from rich.text import Text
-
-    rows = picture.split("\n")
-    stride = next((k for k in (1, 2) if all(len(row) == k * (width - 1) + 1 for row in rows)), 0)
-    if len(rows) != height or not stride:
-        return None
-    marks = {mark for row in rows for mark in row[::stride]}
-    free = " " if " " in marks else "."  # where floor is blank, a dot is something to see, such as a dock
-    text = Text()
-    for y, row in enumerate(rows):
-        for at, mark in enumerate(row):
-            on_plan = at % stride == 0 and (at // stride, y) in cells
-            text.append("o" if on_plan and mark == free else mark, style=ON_PLAN if on_plan else "")
-        text.append("\n" if y + 1 < height else "")
-    return text
-
-
-def _states(domain: "Domain", problem: "np.ndarray", steps: list[str]) -> list["np.ndarray"]:
-    """The states that a plan's steps name, by the domain's moves."""
-    import numpy as np
-
-    from searchformer.search.compiled import bind
-
-    rules = bind(domain.rules)
-    size, tokens = domain.state_size(problem), np.zeros(domain.state_room(problem), dtype=np.int32)
-
-    def text(state: np.ndarray) -> str:
-        return " ".join(map(domain.token_text, tokens[: rules["write_plan"](problem, state, tokens)].tolist()))
-
-    state = np.zeros(size, dtype=np.int32)
-    rules["start"](problem, state)
-    states = [state]
-    for step in steps[1:]:
-        children = np.zeros((domain.max_children, size), dtype=np.int32)
-        count = rules["successors"](problem, states[-1], children)
-        states += [child for child in children[:count] if text(child) == step.strip()][:1]
-    return states
-
-
-def _side_by_side(pictures: list[str], width: int) -> str:
-    """Pictures next to each other, as many as fit into `width`, below that the next ones."""
-    blocks = [picture.split("\n") for picture in pictures]
-    wide, tall = max(len(row) for block in blocks for row in block), max(map(len, blocks))
-    per_line = max(1, (width + 3) // (wide + 3))
-    lines = []
-    for first in range(0, len(blocks), per_line):
-        group = blocks[first : first + per_line]
-        rows = [[block[y] if y < len(block) else "" for block in group] for y in range(tall)]
-        lines.append("\n".join("   ".join(cell.ljust(wide) for cell in row).rstrip() for row in rows))
-    return "\n\n".join(lines)

@@ -33,7 +33,7 @@ def run(
     from searchformer.commands.tasks import read_tasks
     from searchformer.domains import TaskError, make_domain
     from searchformer.errors import SearchformerError
-    from searchformer.evaluate.judge import Judge
+    from searchformer.evaluate.judge import Judge, describe_violation
 
     made = make_domain(domain, domain_settings(domain, settings))
     judge = Judge(made, **options.model_dump())
@@ -52,6 +52,6 @@ def run(
             "optimal_length": verdict.optimal_length if verdict.optimal_length >= 0 else None,
             "trace_legal": verdict.trace_legal,
             "trace_sound": verdict.trace_sound,
-            "violation": verdict.violation and f"{verdict.violation} at token {verdict.violation_position}",
+            "violation": verdict.violation and describe_violation(verdict),
         }
         print(json.dumps(shown))

@@ -213,12 +213,12 @@ def _show(solution: "Solution", title: str, *, model: str) -> None:
     console.print(f"{domain.name}: {title}", markup=False)
     if not solution.solvable:
         _draw(console, domain.draw(problem))
-        console.print(f"unsolvable: no plan exists; A* closed {solution.effort.closed:,} nodes and was out of others")
+        console.print(f"unsolvable: no plan exists; A* closed all {solution.effort.closed:,} nodes that can be reached")
         return
-    from searchformer.commands.inspect import draw_plan
+    from searchformer.search.drawing import draw_plan
     from searchformer.solve import plan_tokens
 
-    _draw(console, draw_plan(domain, problem, " ".join(plan_tokens(solution)), width=console.width))
+    _draw(console, draw_plan(domain, problem, plan_tokens(solution), width=console.width))
     moves = domain.moves(problem, solution.plan)
     if moves is not None:
         console.print(f"moves   {moves or '(none: the start is the goal)'}", markup=False)
@@ -246,9 +246,9 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
         lines.append(f"answers {kinds}, of {sum(answers.values())}")
     if solution.model is None:
         return [*lines, f"search  {astar}"]
-    hold = sum(answers.values()) - answers.get("invalid", 0)
+    valid = sum(answers.values()) - answers.get("invalid", 0)
     lines.append(f"search  {_effort(solution.effort)} by the model for this plan")
-    lines.append(f"        {_effort(solution.model)} by the model (mean of {hold} answers that hold)")
+    lines.append(f"        {_effort(solution.model)} by the model (mean of {valid} valid answers)")
     return [*lines, f"        {astar}"]
 
 
@@ -268,7 +268,7 @@ def _effort(effort: "Effort") -> str:
 
 
 def _animate(solution: "Solution") -> None:
-    """Redraw the search step by step on a terminal; where there is none, nothing is shown."""
+    """Redraw the search step by step on a terminal; elsewhere show nothing."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -285,22 +285,23 @@ def _animate(solution: "Solution") -> None:
 
 
 def frames_of(solution: "Solution") -> list[str]:
-    """A drawing per step. Where a state is one mark in the drawing, earlier ones stay: + is open, x is closed."""
-    from searchformer.solve import search_steps
+    """A drawing per event. Where a state is one mark in the drawing, earlier ones stay: + is open, x is closed."""
+    from searchformer.search.world import as_array
+    from searchformer.solve import search_events
 
     domain, problem = solution.task.domain, solution.task.problem
-    steps, plain = list(search_steps(solution)), domain.draw(problem)
+    events, plain = list(search_events(solution)), domain.draw(problem)
     who = "the model" if solution.planner == "model" else "A*"
     marked, frames = list(plain), []
-    for number, step in enumerate(steps, start=1):
-        drawn = plain if step.state is None else domain.draw(problem, step.state)
+    for number, event in enumerate(events, start=1):
+        drawn = plain if event.state is None else domain.draw(problem, as_array(event.state))
         changed = [at for at, (old, new) in enumerate(zip(plain, drawn, strict=True)) if old != new]
         if len(changed) == 1:
             drawn = "".join([*marked[: changed[0]], drawn[changed[0]], *marked[changed[0] + 1 :]])
             if plain[changed[0]] == ".":
-                marked[changed[0]] = "x" if step.closes else "+"
-        verb = "closes" if step.closes else "creates"
-        unknown = ", a state it had not reached" if step.state is None else ""
-        caption = f"step {number} of {len(steps)}: {who} {verb} (g {step.cost}, h {step.estimate}){unknown}"
+                marked[changed[0]] = "x" if event.closes else "+"
+        verb = "closes" if event.closes else "creates"
+        unknown = ", a state it had not reached" if event.state is None else ""
+        caption = f"step {number} of {len(events)}: {who} {verb} (g {event.cost}, h {event.estimate}){unknown}"
         frames.append(f"{drawn}\n\n{caption}")
     return frames

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict
 
 from searchformer.dataset.store import SPLITS, Dataset
 from searchformer.domains import Domain, TaskError, make_domain
-from searchformer.domains.base import parse_groups
 from searchformer.errors import SearchformerError
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -69,7 +68,7 @@ def _quantiles(lengths: np.ndarray) -> dict[str, float]:
 
 def prompt_problem(domain: Domain, vocabulary: Vocabulary, prompt: list[int]) -> np.ndarray:
     """The problem that a stored prompt describes; raises TaskError."""
-    return domain.build(parse_groups(vocabulary.decode(prompt), domain.shapes.prompt))
+    return domain.parse_prompt(vocabulary.decode(prompt))
 
 
 def audit_leakage(dataset: Dataset, *, limit: int, progress: Callable[[int], None] = lambda done: None) -> Leakage:

@@ -15,7 +15,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from types import UnionType
+from typing import Any, ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -114,7 +115,7 @@ class Domain(BaseModel):
 
     @abstractmethod
     def build(self, groups: Groups) -> np.ndarray:
-        """The problem of a parsed prompt; raises TaskError."""
+        """The problem of a prompt's groups; raises TaskError. Called by `parse_prompt`, when they fit the shape."""
 
     @abstractmethod
     def draw(self, problem: np.ndarray, state: np.ndarray | None = None) -> str:
@@ -131,9 +132,11 @@ class Domain(BaseModel):
         return 1 + (self.max_cost or 1023)
 
     def sampling(self) -> np.ndarray:
-        """The settings that are whole numbers, in order of declaration, for the sampling functions."""
-        own = [value for name, value in self.model_dump().items() if name != "max_cost"]
-        return np.array([value for value in own if isinstance(value, int)], dtype=np.int64)
+        """The settings that are whole numbers, in order of declaration, for the sampling functions; -1 for None."""
+        fields = type(self).model_fields.items()
+        names = [name for name, field in fields if name != "max_cost" and _is_whole_number(field.annotation)]
+        values = [getattr(self, name) for name in names]
+        return np.array([value if isinstance(value, int) else -1 for value in values], dtype=np.int64)
 
     def problem_size(self) -> int:
         """Length of a sampled `problem`: width and height, then one entry per number of the prompt."""
@@ -147,7 +150,7 @@ class Domain(BaseModel):
         """The problem of a task in JSON; raises TaskError. By default the record is {"prompt": "..."}."""
         if not isinstance(record.get("prompt"), str):
             raise TaskError(f'a task of the domain {self.name} needs "prompt", a text of tokens; found {record!r}')
-        return self.build(parse_groups(record["prompt"].split(), self.shapes.prompt))
+        return self.parse_prompt(record["prompt"].split())
 
     def decode(self, problem: np.ndarray) -> dict[str, Any]:
         """The task in JSON."""
@@ -166,6 +169,10 @@ class Domain(BaseModel):
     def measure(self, problem: np.ndarray) -> dict[str, int]:
         """The settings that a task shows of itself, such as its size, which may differ from this domain's."""
         return {}
+
+    def sized(self, problem: np.ndarray) -> "Domain":
+        """This domain in the task's own size; a task from outside may be beyond what the settings can sample."""
+        return self.model_copy(update=self.measure(problem))
 
     def moves(self, problem: np.ndarray, plan: np.ndarray) -> str | None:
         """A plan's states [L, state_size] as a letter per move; None where the domain has no such notation."""
@@ -206,13 +213,20 @@ class Domain(BaseModel):
         return digest(self.name.encode() + self.layout(problem).astype("<i4").tobytes())
 
 
-def parse_groups(tokens: list[str], shape: tuple[Group, ...]) -> Groups:
+def _is_whole_number(annotation: Any) -> bool:
+    """Whether a setting of this type can be a whole number: `int`, `bool`, `int | None`, `Literal[4, 8]`."""
+    if get_origin(annotation) in (Union, UnionType, Literal):
+        return any(map(_is_whole_number, get_args(annotation)))
+    return annotation in (int, bool) or isinstance(annotation, int)
+
+
+def parse_groups(tokens: Sequence[str], shape: tuple[Group, ...]) -> Groups:
     """Tokens taken apart by `shape`; raises TaskError with the position of the first token that does not fit."""
     groups: Groups = []
     at = 0
     for group in shape:
         count = 0
-        while count < group.most and (group.word is None or tokens[at : at + 1] == [group.word]):
+        while count < group.most and (group.word is None or (at < len(tokens) and tokens[at] == group.word)):
             first = at + (group.word is not None)
             values = tuple(_number(tokens, first + k, limit) for k, limit in enumerate(group.limits))
             groups.append((group.word, values))
@@ -225,10 +239,10 @@ def parse_groups(tokens: list[str], shape: tuple[Group, ...]) -> Groups:
     return groups
 
 
-def _number(tokens: list[str], at: int, limit: int) -> int:
+def _number(tokens: Sequence[str], at: int, limit: int) -> int:
     found = tokens[at] if at < len(tokens) else "the end"
-    known = found.isascii() and found.isdigit() and len(found) < 10  # Python refuses to read very long numbers
-    if not (known and str(int(found)) == found and int(found) < limit):
+    readable = found.isascii() and found.isdigit() and len(found) < 10  # Python refuses to read very long numbers
+    if not (readable and str(int(found)) == found and int(found) < limit):
         raise TaskError(f"token {at}: expected a number from 0 to {limit - 1}; found {found!r}")
     return int(found)
 

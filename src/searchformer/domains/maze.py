@@ -16,7 +16,6 @@ from searchformer.seeding import below
 # problem = [width, height, start cell, goal cell, then 1 for a wall and 0 for a free cell, row by row]
 WIDTH, HEIGHT, START, GOAL, GRID = 0, 1, 2, 3, 4
 WORD_START, WORD_GOAL, WORD_WALL = -1, -2, -3
-STEPS = ((0, 1), (0, -1), (-1, 0), (1, 0))
 
 
 def start(problem, state):

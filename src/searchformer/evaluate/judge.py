@@ -1,10 +1,13 @@
-"""The judge: replays an answer's plan in the domain's own rules, and its trace in A*'s. A plan is never trusted.
+"""The judge: replays an answer's plan in the domain's own rules, and its trace in those of A*. A plan is never trusted.
 
-In: a task and an answer's tokens. Out: a `Verdict`. Strict by default; `paper` gives the looser verdict of the
-published Sokoban tables: the plan's position differences are replayed, blocked moves are ignored, the start is not
-checked. Try: `searchformer judge maze FILE.jsonl`.
+In: a task and an answer's tokens. Out: a `Verdict`. `optimal` and `feasible` promise that the whole answer follows the
+grammar and that its plan solves the task; anything else is `invalid`, with a reason. They do not promise that the
+search is a true one: `trace_legal` and `trace_sound` say that. With `paper` the verdict is the looser one of the
+published Sokoban tables: only the plan counts, its position differences are replayed, blocked moves are ignored, the
+start is not checked. Try: `searchformer judge maze FILE.jsonl`.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,8 +16,9 @@ from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.records import Verdict
 from searchformer.search import Options, Searcher
-from searchformer.search.compiled import bind
-from searchformer.search.validate import PlanVerdict, Validator, codes_of
+from searchformer.search.validate import PlanVerdict, Validator, codes_of, tokens_of
+from searchformer.search.world import World, cut_steps
+from searchformer.tokens.grammar import build_table
 
 OPTIMAL, FEASIBLE, INVALID = "optimal", "feasible", "invalid"
 
@@ -23,9 +27,11 @@ class Judge:
     """Judges answers to tasks of one domain, with warm kernels."""
 
     def __init__(self, domain: Domain, *, paper: bool = False, algorithm: str = "astar", weight: float = 1.0) -> None:
+        """`algorithm` and `weight` say which search a legal trace is one of."""
         self.domain, self.paper = domain, paper
         self.validator = Validator(domain, algorithm=algorithm, weight=weight)
         self.searcher = Searcher(domain, Options(deterministic=True))
+        self._tables: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
 
     def optimal_length(self, problem: np.ndarray) -> int:
         """Nodes of a shortest plan; -1 if there is none."""
@@ -66,39 +72,56 @@ class Judge:
         """Why the answer is invalid, or None."""
         if not finished:
             return "no eos"
-        malformed = self.validator.malformed(codes)
-        if 0 <= malformed < len(codes) and not (self.paper and malformed < begin):
-            return f"parse error at token {malformed}"
-        if begin == len(codes):
+        refused = self._first_refused(problem, codes, begin)
+        if begin == len(codes) and (refused == begin or self.paper):
             return "no plan"
-        if malformed >= len(codes):
-            return f"parse error at token {malformed}"
-        plan = self.loose_plan(problem, codes[begin:]) if self.paper else self.validator.plan(problem, codes)
+        if refused >= 0:
+            return f"parse error at token {refused}"
+        plan = self._loose_plan(problem, codes) if self._is_loose() else self.validator.plan(problem, codes)
         if plan.solved:
             return None
         return f"illegal move at step {plan.step}" if plan.reason == "illegal move" else plan.reason
 
-    def loose_plan(self, problem: np.ndarray, codes: np.ndarray) -> PlanVerdict:
-        """The published tables' rule, for domains whose plan steps are positions; others are judged strictly."""
-        rules, size = bind(self.domain.rules), self.domain.state_size(problem)
-        positions = np.array([code for code in codes.tolist() if code >= 0]).reshape(-1, 2)
-        if len(positions) != np.count_nonzero(codes < 0):
-            return self.validator.plan(problem, codes)
-        state, tokens = np.zeros(size, dtype=np.int32), np.zeros(self.domain.state_room(problem), dtype=np.int32)
-        children = np.zeros((self.domain.max_children, size), dtype=np.int32)
-        rules["start"](problem, state)
-        for step, difference in enumerate(np.diff(positions, axis=0), start=1):
-            if np.abs(difference).sum() != 1:
-                return PlanVerdict(False, "illegal move", step, step)
-            rules["write_plan"](problem, state, tokens)
-            target = tokens[:2] + difference
-            for child in children[: rules["successors"](problem, state, children)]:
-                rules["write_plan"](problem, child, tokens)
-                if (tokens[:2] == target).all():
-                    state = child.copy()
-                    break
-        solved = bool(rules["is_goal"](problem, state))
-        return PlanVerdict(solved, None if solved else "not solved", len(positions) - 1, len(positions))
+    def _first_refused(self, problem: np.ndarray, codes: np.ndarray, begin: int) -> int:
+        """The first token that is not of the grammar, their number if more should follow, or -1."""
+        size = tuple(self.domain.measure(problem).values())
+        if size not in self._tables:
+            sized = self.domain.sized(problem)
+            whole, plan_only = (build_table(sized, plan_only=only).next_state for only in (False, True))
+            self._tables[size] = whole, plan_only
+        skipped = begin if self.paper else 0
+        table = self._tables[size][skipped == begin]
+        refused = self.validator.first_refused(codes[skipped:], table)
+        return refused if refused < 0 else skipped + refused
+
+    def _is_loose(self) -> bool:
+        """The published rule is for plans whose steps are positions; others are judged strictly."""
+        shape = self.domain.shapes.plan
+        return self.paper and len(shape) == 1 and len(shape[0].limits) == 2
+
+    def _loose_plan(self, problem: np.ndarray, codes: np.ndarray) -> PlanVerdict:
+        """The published tables' rule."""
+        world = World(self.domain, problem)
+
+        def position(tokens: tuple[str, ...]) -> tuple[int, int]:
+            return int(tokens[-2]), int(tokens[-1])
+
+        steps = [step for step in cut_steps(tokens_of(self.domain, codes)) if step.kind == "plan"]
+        positions, state = [position(step.state) for step in steps], world.start()
+        for number, ((old_x, old_y), (new_x, new_y)) in enumerate(pairwise(positions), start=1):
+            if abs(new_x - old_x) + abs(new_y - old_y) != 1:
+                return PlanVerdict(False, "illegal move", number, number)
+            x, y = position(world.plan_tokens(state))
+            reached = {position(world.plan_tokens(child)): child for child in world.successors(state)}
+            state = reached.get((x + new_x - old_x, y + new_y - old_y), state)
+        solved = world.is_goal(state)
+        return PlanVerdict(solved, None if solved else "not solved", len(steps) - 1, len(steps))
+
+
+def describe_violation(verdict: Verdict) -> str:
+    """What is wrong with a trace, and where."""
+    place = f" at token {verdict.violation_position}" if verdict.violation_position >= 0 else ""
+    return f"{verdict.violation}{place}"
 
 
 def domain_of(task: dict[str, Any]) -> str:
@@ -111,8 +134,17 @@ def domain_of(task: dict[str, Any]) -> str:
     raise SearchformerError('a task is a maze ("walls"), a Sokoban level ("level"), or names its "domain"')
 
 
-def judge(task: dict[str, Any], answer: str, *, paper: bool = False, **settings: Any) -> Verdict:
+def judge(
+    task: dict[str, Any],
+    answer: str,
+    *,
+    paper: bool = False,
+    algorithm: str = "astar",
+    weight: float = 1.0,
+    **settings: Any,
+) -> Verdict:
     """Judge one answer (space-separated tokens, without bos and eos) to a task in JSON."""
     domain = make_domain(domain_of(task), settings)
     record = {field: value for field, value in task.items() if field != "domain"}
-    return Judge(domain, paper=paper).judge_text(domain.encode(record), answer)
+    judging = Judge(domain, paper=paper, algorithm=algorithm, weight=weight)
+    return judging.judge_text(domain.encode(record), answer)

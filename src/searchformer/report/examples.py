@@ -1,33 +1,31 @@
 """Example searches drawn side by side: A* and models on the same task, cells coloured by the order of closing.
 
-In: rollouts beside an evaluation (`rollouts-*.parquet`, `tasks.parquet`, `vocabulary.json`); A* is run again here.
+In: the answers beside an evaluation, as `searchformer rollout` wrote them; A* is run again here.
 Domains whose plan steps are cells of a grid are drawn: mazes, and Sokoban by the worker's cell.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
-from searchformer.domains.base import make_domain
+from searchformer.domains.base import Domain, parse_groups
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
-from searchformer.records import Trace
+from searchformer.rollout.store import Rollouts
 from searchformer.report.charts import GREY, VERMILION, Chart, MissingInputError, panels
 from searchformer.report.families import Family, families, model_label, named
-from searchformer.report.results import Evaluation, Results, read_table
+from searchformer.report.results import Evaluation, Results
 from searchformer.search import Searcher
-from searchformer.tokens.vocabulary import Vocabulary
+from searchformer.search.world import World, cut_steps
+from searchformer.tokens.grammar import write_text
 
 Cell = tuple[int, int]
 DRAWABLE = ("maze", "sokoban")
@@ -35,8 +33,6 @@ QUANTILES = (0.4, 0.8)
 """Which tasks are drawn, by A*'s trace length."""
 RUNS = 15
 """Runs of A*, of which the median one is drawn."""
-TOKEN_ROOM = 256
-"""More tokens than a drawable state has."""
 NUMBERED_CELLS = 150
 """Boards with more cells than this get no numbers."""
 
@@ -68,15 +64,10 @@ class Board:
 
 
 def drawable(one: Evaluation) -> bool:
-    """Whether the answers of an evaluation are at hand, in a domain that can be drawn."""
+    """Whether the answers of an evaluation are there, in a domain that can be drawn."""
     files = ("tasks.parquet", "vocabulary.json")
-    at_hand = all((one.directory / file).is_file() for file in files)
-    return one.task.domain in DRAWABLE and at_hand and bool(rollout_files(one.directory))
-
-
-def rollout_files(directory: Path) -> list[Path]:
-    """The files that hold answers."""
-    return sorted(directory.glob("rollouts-*.parquet"))
+    there = all((one.directory / file).is_file() for file in files)
+    return one.task.domain in DRAWABLE and there and any(one.directory.glob("rollouts-*.parquet"))
 
 
 def example_searches(results: Results) -> Iterator[Chart]:
@@ -127,79 +118,46 @@ def typical_sample(one: Evaluation, task_id: str) -> int:
     return int(ordered[(len(ordered) - 1) // 2])
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------
+# --- searches ---------------------------------------------------------------------------------------------------
 
 
-def prompt_groups(tokens: Sequence[str]) -> list[tuple[str | None, tuple[int, ...]]]:
-    """A prompt as words, each with the numbers that follow it."""
-    groups: list[tuple[str | None, tuple[int, ...]]] = []
-    for token in tokens:
-        if token.isdigit():
-            word, numbers = groups[-1]
-            groups[-1] = (word, (*numbers, int(token)))
-        else:
-            groups.append((token, ()))
-    return groups
+def cell_of(tokens: Sequence[str]) -> Cell | None:
+    """The first two numbers of a state's tokens; None if there are fewer."""
+    numbers = [int(token) for token in tokens if token.isdigit()]
+    return (numbers[0], numbers[1]) if len(numbers) >= 2 else None
 
 
 def example_of(tokens: Sequence[str], *, trace_length: int) -> Example:
-    """The search in an answer: after each create, close and plan, the first two numbers are a cell."""
+    """The search in an answer."""
     cells: dict[str, list[Cell]] = {"create": [], "close": [], "plan": []}
-    starts = [place for place, token in enumerate(tokens) if token in cells]
-    for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
-        numbers = [int(token) for token in tokens[start + 1 : end] if token.isdigit()]
-        if len(numbers) >= 2:
-            cells[tokens[start]].append((numbers[0], numbers[1]))
+    for step in cut_steps(tokens):
+        cell = cell_of(step.state)
+        if cell is not None:
+            cells[step.kind].append(cell)
     return Example(trace_length, tuple(cells["create"]), tuple(cells["close"]), tuple(cells["plan"]))
 
 
-def read_prompt(one: Evaluation, task_id: str) -> list[str]:
-    """A task's prompt tokens."""
-    tasks = read_table(one.directory / "tasks.parquet")
-    prompts = dict(zip(tasks.column("task_id").to_pylist(), tasks.column("prompt").to_pylist(), strict=True))
-    if task_id not in prompts:
-        raise SearchformerError(f"{one.directory / 'tasks.parquet'} lacks task {task_id}; make the rollouts again")
-    return Vocabulary.load(one.directory).decode(prompts[task_id])
-
-
-def read_answer(one: Evaluation, task_id: str, sample: int) -> list[str]:
-    """An answer's tokens."""
-    wanted = [("task_id", "==", task_id), ("sample", "==", sample)]
-    for path in rollout_files(one.directory):
-        try:
-            tokens = pq.read_table(path, columns=["tokens"], filters=wanted).column("tokens")
-        except (OSError, pa.ArrowInvalid) as error:
-            raise SearchformerError(f"{path} cannot be read: {error}") from error
-        if len(tokens):
-            return Vocabulary.load(one.directory).decode(tokens[0].as_py())
-    raise SearchformerError(f"{one.directory} lacks answer {sample} to task {task_id}; make the rollouts again")
-
-
-def model_example(one: Evaluation, task_id: str) -> Example:
-    """The model's typical search for a task."""
-    sample = typical_sample(one, task_id)
-    length = int(one.scores.trace_length[one.scores.task_ids.index(task_id), sample])
-    return example_of(read_answer(one, task_id, sample), trace_length=length)
+def model_examples(one: Evaluation, rollouts: Rollouts, tasks: Sequence[str]) -> dict[str, Example]:
+    """The model's typical search for each task."""
+    samples = {task: typical_sample(one, task) for task in tasks}
+    examples = {}
+    for task, sample, ids, _ in rollouts.answers():
+        if samples.get(task) == sample:
+            length = int(one.scores.trace_length[one.scores.task_ids.index(task), sample])
+            examples[task] = example_of(rollouts.vocabulary.decode(ids), trace_length=length)
+    for task in tasks:
+        if task not in examples or task not in rollouts.problems:
+            missing = f"answer {samples[task]} to task {task}" if task in rollouts.problems else f"task {task}"
+            raise SearchformerError(f"{one.directory} lacks {missing}; make the rollouts again")
+    return examples
 
 
 def astar_example(searcher: Searcher, problem: np.ndarray) -> Example:
     """The non-deterministic run of A* of median trace length, out of `RUNS`."""
-    buffer = np.zeros(TOKEN_ROOM, dtype=np.int32)
-    rules = searcher.domain.rules
-
-    def tokens(trace: Trace) -> int:
-        state_tokens = [rules.write_state(problem, state, buffer) for state in trace.states]
-        return sum(1 + state_tokens[node] + 2 for node in trace.nodes)
-
-    def cell(state: np.ndarray) -> Cell:
-        rules.write_plan(problem, state, buffer)
-        return int(buffer[0]), int(buffer[1])
-
-    runs = [(tokens(trace), trace) for trace in (searcher.search(problem, seed=seed) for seed in range(RUNS))]
-    length, trace = sorted(runs, key=lambda run: run[0])[RUNS // 2]
-    closed = [cell(trace.states[node]) for node in trace.nodes[trace.kinds]]
-    created = [cell(trace.states[node]) for node in trace.nodes[~trace.kinds]]
-    return Example(length, tuple(created), tuple(closed), tuple(map(cell, trace.plan)))
+    lengths = [searcher.trace_length(problem, seed=seed) for seed in range(RUNS)]
+    seed = sorted(range(RUNS), key=lambda run: lengths[run])[RUNS // 2]
+    _, trace, plan = write_text(searcher.domain, problem, searcher.search(problem, seed=seed))
+    return example_of([*trace.split(), *plan.split()], trace_length=lengths[seed])
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------
@@ -208,16 +166,17 @@ def astar_example(searcher: Searcher, problem: np.ndarray) -> Example:
 def draw_examples(family: Family, models: Sequence[Evaluation], tasks: Sequence[str], *, name: str) -> Chart:
     """A row per task; A* first, then the models."""
     first = models[0]
-    domain = make_domain(first.run["domain"], first.run["settings"])
+    rollouts = [Rollouts.open(one.directory) for one in models]
+    domain, problems = rollouts[0].domain, rollouts[0].problems
+    searched = [model_examples(one, answers, tasks) for one, answers in zip(models, rollouts, strict=True)]
     searcher = Searcher(domain)
     planners = ["A*", *(model_label(one, family) for one in models)]
     figure, axes = panels(len(tasks), len(planners), width=2.7, height=2.9)
     rows: list[tuple[Any, ...]] = []
     for line, task_id in zip(axes, tasks, strict=True):
-        groups = prompt_groups(read_prompt(first, task_id))
-        examples = [astar_example(searcher, domain.build(groups))]
-        examples += [model_example(one, task_id) for one in models]
-        board = make_board(groups, dict(first.task.settings))
+        problem = problems[task_id]
+        examples = [astar_example(searcher, problem), *(found[task_id] for found in searched)]
+        board = make_board(domain, problem)
         scale = Normalize(1, max(2, *(len(example.closed) for example in examples)))
         for axis, planner, example in zip(line, planners, examples, strict=True):
             draw_board(axis, board)
@@ -243,12 +202,11 @@ def draw_examples(family: Family, models: Sequence[Evaluation], tasks: Sequence[
     )
 
 
-def make_board(groups: Sequence[tuple[str | None, tuple[int, ...]]], settings: dict[str, Any]) -> Board:
-    """The board that a prompt describes."""
-    placed = tuple((word, (numbers[0], numbers[1])) for word, numbers in groups if len(numbers) == 2)
-    widest = 1 + max(x for _, (x, _) in placed)
-    tallest = 1 + max(y for _, (_, y) in placed)
-    return Board(max(settings.get("width", 0), widest), max(settings.get("height", 0), tallest), placed)
+def make_board(domain: Domain, problem: np.ndarray) -> Board:
+    """The board of a task."""
+    groups = parse_groups(World(domain, problem).prompt_tokens(), domain.shapes.prompt)
+    size = domain.measure(problem)
+    return Board(size["width"], size["height"], tuple((word, (x, y)) for word, (x, y) in groups))
 
 
 def draw_board(axis: Axes, board: Board) -> None:

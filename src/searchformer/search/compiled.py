@@ -1,8 +1,9 @@
 """Compiles a kernel's functions for a domain: one algorithm text, every domain, a warm start.
 
-numba's on-disk cache does not find closures again, so none are made: each function of the text is copied with globals
-in which the domain's rules stand for the stand-ins, and with a name that holds a fingerprint of those rules. A second
-process finds the machine code by that name, for plug-in domains as well; a changed rule changes the name.
+The kernel's text names a domain's rules (`successors`, `heuristic`, ...) without defining them. For each domain its
+functions are copied with the domain's own rules as globals of these names, and then compiled. Closures would be the
+usual way, but numba's on-disk cache does not find them again; instead, a copy's name holds a fingerprint of the rules,
+by which a second process finds the machine code, for plug-in domains as well. A changed rule changes the name.
 """
 
 import dis
@@ -49,7 +50,7 @@ def _heuristic_is_zero(problem, state):
 
 
 def bind(rules: Rules) -> dict[str, Callable]:
-    """The rules by name, with the defaults filled in."""
+    """The rules by name, with defaults for those that the domain does not define."""
     functions = {name: function for name, function in rules._asdict().items() if function is not None}
     functions.setdefault("sample_layout", _no_layout)
     functions.setdefault("state_index", _no_index)

@@ -1,6 +1,6 @@
 """A*, token writing and task sampling on preallocated arrays: the text that `compiled.py` compiles for each domain.
 
-The names in `DOMAIN RULES` are stand-ins: compiled.py binds them to a domain's functions. Everything here reads as
+The names in `DOMAIN RULES` are placeholders that compiled.py replaces by a domain's functions. Everything here reads as
 plain Python and runs uncompiled too. `reference.py` is the same search for people; the tests hold the two together.
 """
 
@@ -326,8 +326,8 @@ def put_plan(problem, work, ids, words, out, at):
 def sample_and_search(settings, key, tasks, pairs, options, ids, words, cost_base, work, output, problem, stream):
     """Fill `output` with up to `tasks` accepted tasks, their traces and plans. How the batch ended.
 
-    Candidate i is drawn from (key, i); on its layout, `pairs` tasks are tried. The cursor says where to go on, so that
-    a batch that ended for want of memory repeats only the candidate it was at.
+    Candidate i is drawn from (key, i); on its layout, `pairs` tasks are tried. The cursor says where to continue, so
+    that a batch that ended for want of memory repeats only the candidate it was at.
     options = [deterministic, cost_weight, estimate_weight, max_expansions, max_trace_tokens, last candidate].
     """
     cursor, rejected = output.cursor, output.rejected

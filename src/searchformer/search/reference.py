@@ -10,11 +10,9 @@ import numpy as np
 
 from searchformer.domains import DEAD_END, Domain
 from searchformer.records import Trace
-from searchformer.search.compiled import bind
 from searchformer.search.ordering import weights
+from searchformer.search.world import State, World
 from searchformer.seeding import Stream, below, new_stream, shuffle
-
-State = tuple[int, ...]
 
 
 def search(
@@ -73,46 +71,6 @@ def search(
             create(children[index], cost_so_far[state] + 1, state)
 
     return _record(world, events, costs, _path(goal, parent))
-
-
-class World:
-    """A task's rules on states as tuples."""
-
-    def __init__(self, domain: Domain, problem: np.ndarray, *, uses_heuristic: bool) -> None:
-        self.rules, self.problem, self.uses_heuristic = bind(domain.rules), problem, uses_heuristic
-        self.size, self.most = domain.state_size(problem), domain.max_children
-        self._estimates: dict[State, int] = {}
-
-    def _array(self, state: State) -> np.ndarray:
-        return np.array(state, dtype=np.int32)
-
-    def start(self) -> State:
-        """The state a task starts in."""
-        state = np.zeros(self.size, dtype=np.int32)
-        self.rules["start"](self.problem, state)
-        return tuple(state.tolist())
-
-    def successors(self, state: State) -> list[State]:
-        """The states one legal move away."""
-        children = np.zeros((self.most, self.size), dtype=np.int32)
-        count = self.rules["successors"](self.problem, self._array(state), children)
-        return [tuple(child) for child in children[:count].tolist()]
-
-    def estimate(self, state: State) -> int:
-        """h, or DEAD_END."""
-        if not self.uses_heuristic:
-            return 0
-        if state not in self._estimates:
-            self._estimates[state] = int(self.rules["heuristic"](self.problem, self._array(state)))
-        return self._estimates[state]
-
-    def is_goal(self, state: State) -> bool:
-        """Whether the task is solved."""
-        return bool(self.rules["is_goal"](self.problem, self._array(state)))
-
-    def tie_rank(self, state: State) -> int:
-        """The domain's order among nodes of equal f."""
-        return int(self.rules["tie_rank"](self.problem, self._array(state)))
 
 
 class Heap:

@@ -1,8 +1,16 @@
 """Replays answers in a domain's rules: is the plan legal, and is the trace an execution of A*?
 
-The text that `compiled.py` compiles for each domain; `validate.py` calls it. Tokens come as codes: a number n as n,
-word k as -1 - k, cost c as COST + c. A step's state is compared as tokens, so that no domain needs a parser: a create
-must read like a child of the node just closed, a close like an open node.
+The text that `compiled.py` compiles for each domain; `validate.py` calls it. A step's state is compared as tokens, so
+that no domain needs a parser: a create must read like a child of the node just closed, a close like an open node.
+
+An answer is an array of codes: a number n is n, word k is -1 - k (the domain's words, then create, close, plan), cost c
+is COST + c. `keywords` is minus the number of the domain's own words; create, close, plan are keywords - 1, - 2, - 3:
+
+    codes       create  3  4  COST+2  COST+5  close  3  4  COST+2  COST+5 ...  plan  3  4  plan  3  5
+                ^ begin       ^ end - 2       ^ end = begin of the next step   ^ trace_end            ^ end
+
+Nodes are numbered in the order of their first creation and found by a hash table, as in kernel.py.
+`tests/test_validate.py` holds all this against a slow checker that shares no code with it.
 """
 
 from typing import Any, NamedTuple
@@ -58,17 +66,17 @@ VIOLATIONS = (
     BAD_PLAN,
 ) = range(15)
 
-# What became of a child of the node just closed.
-TO_CREATE, TO_SKIP, DONE = range(3)
+# A child of the node just closed: A* creates it next, A* skips it, or the trace has created it.
+TO_CREATE, TO_SKIP, CREATED_NOW = range(3)
 
-# Entries of Ground.result.
+# Entries of Memory.result. UNSOUND counts violations other than of order; AMBIGUOUS the steps before the first of
+# these that may mean several nodes; EPOCH marks the hash table's entries of this replay.
 RESULTS = 12
-VIOLATION, POSITION, STEPS, LEGAL, COST_ERRORS, ESTIMATE_ERRORS, CREATED, CLOSED, CHOICES, NODES, EPOCH, UNTRUE = range(
-    RESULTS
-)
+VIOLATION, POSITION, STEPS, LEGAL, COST_ERRORS, ESTIMATE_ERRORS = range(6)
+CREATED, CLOSED, AMBIGUOUS, NODES, EPOCH, UNSOUND = range(6, RESULTS)
 
 
-class Ground(NamedTuple):
+class Memory(NamedTuple):
     """Memory of a replay. N nodes (no more than steps in the trace), S entries a state."""
 
     states: np.ndarray
@@ -81,32 +89,28 @@ class Ground(NamedTuple):
     """int32 [N]."""
     is_open: np.ndarray
     """uint8 [N]."""
-    reads: np.ndarray
+    name: np.ndarray
     """int64 [N]: digest of the state's tokens."""
     table: np.ndarray
     """int64 [T]: hash table of nodes, as in kernel.Work."""
     children: np.ndarray
     """int32 [max_children, S]: of the node just closed."""
-    fate: np.ndarray
-    """int64 [max_children]: TO_CREATE, TO_SKIP or DONE."""
+    status: np.ndarray
+    """int64 [max_children]: TO_CREATE, TO_SKIP or CREATED_NOW."""
     state: np.ndarray
-    """int32 [S]: a state in hand."""
-    closing: np.ndarray
-    """int64: the node closed, then nodes that read like it."""
+    """int32 [S]: scratch for a state."""
+    candidates: np.ndarray
+    """int64: the node that a close is taken to mean (-1: none), then all nodes that it may mean."""
     path: np.ndarray
     """int64 [N]: nodes from the start to the goal."""
     tokens: np.ndarray
     """int32: scratch for a state's tokens."""
-    choices: np.ndarray
-    """int64: which of several nodes that read alike each ambiguous close takes, up to the first violation."""
-    alternatives: np.ndarray
-    """int64: how many there were."""
     result: np.ndarray
     """int64: see the names above."""
 
 
-def take(states, node, state):
-    """Copy a row of `states` to `state`."""
+def copy_state(states, node, state):
+    """Copy row `node` of `states` to `state`."""
     for index in range(len(state)):
         state[index] = states[node, index]
 
@@ -138,32 +142,27 @@ def step_end(codes, begin, end, keywords):
     return at
 
 
-def first_malformed(codes, keywords, plan_width):
-    """Where codes stop being steps: keyword, state, two costs; then `plan` and `plan_width` tokens. -1 if nowhere."""
-    end = len(codes)
-    in_plan = False
-    at = 0
-    while at < end:
-        if not keywords - 3 <= codes[at] < keywords:
+def first_refused(codes, table):
+    """Where `codes` leave the grammar of tokens/grammar.py; their number if they end too soon; else -1.
+
+    The table's columns are the words, then any number, any cost, and the end.
+    """
+    words = table.shape[1] - 3
+    state = 0
+    for at in range(len(codes)):
+        code = codes[at]
+        if code < -words:
             return at
-        stop = step_end(codes, at, end, keywords)
-        in_plan = in_plan or codes[at] == keywords - 3
-        if in_plan and codes[at] != keywords - 3:
+        column = -1 - code if code < 0 else words if code < COST else words + 1
+        state = table[state, column]
+        if state < 0:
             return at
-        costs = 0 if in_plan else 2
-        for index in range(at + 1, stop):
-            is_cost = codes[index] >= COST
-            if is_cost != (index >= stop - costs):
-                return index
-        if (in_plan and stop - at != 1 + plan_width) or stop - at < 2 + costs:
-            return stop
-        at = stop
-    return -1
+    return -1 if table[state, words + 2] >= 0 else len(codes)
 
 
-def replay_plan(problem, codes, begin, end, keywords, ground, outcome):
+def replay_plan(problem, codes, begin, end, keywords, memory, outcome):
     """Walk the plan in codes[begin:end]. outcome = [ending, at which step, nodes]; keywords = create's code + 1."""
-    state, children, tokens = ground.state, ground.children, ground.tokens
+    state, children, tokens = memory.state, memory.children, memory.tokens
     plan_word = keywords - 3
     start(problem, state)
     at, step = begin, 0
@@ -185,7 +184,7 @@ def replay_plan(problem, codes, begin, end, keywords, ground, outcome):
             count = successors(problem, state, children)
             moved = False
             for index in range(count):
-                take(children, index, state)
+                copy_state(children, index, state)
                 if equal_codes(codes, at + 1, stop, tokens, write_plan(problem, state, tokens)):
                     moved = True
                     break
@@ -199,156 +198,152 @@ def replay_plan(problem, codes, begin, end, keywords, ground, outcome):
         outcome[0] = NOT_SOLVED
 
 
-def add_node(problem, ground, cost, parent, estimate_weight):
-    """Create ground.state, again if it is known; the node."""
-    result, state = ground.result, ground.state
-    slot = find(state, ground.states, ground.table, result[EPOCH])
-    node = node_at(slot, ground.table, result[EPOCH])
+def add_node(problem, memory, cost, parent, estimate_weight):
+    """Create memory.state, for the first time or again; the node."""
+    result, state = memory.result, memory.state
+    slot = find(state, memory.states, memory.table, result[EPOCH])
+    node = node_at(slot, memory.table, result[EPOCH])
     if node < 0:
         node = result[NODES]
-        ground.table[slot] = result[EPOCH] << 32 | node
+        memory.table[slot] = result[EPOCH] << 32 | node
         result[NODES] += 1
         for index in range(len(state)):
-            ground.states[node, index] = state[index]
-        ground.estimate[node] = heuristic(problem, state) if estimate_weight > 0 else 0
-        count = write_state(problem, state, ground.tokens)
-        ground.reads[node] = digest_codes(ground.tokens, 0, count)
-    ground.cost[node] = cost
-    ground.parent[node] = parent
-    ground.is_open[node] = 1
+            memory.states[node, index] = state[index]
+        memory.estimate[node] = heuristic(problem, state) if estimate_weight > 0 else 0
+        count = write_state(problem, state, memory.tokens)
+        memory.name[node] = digest_codes(memory.tokens, 0, count)
+    memory.cost[node] = cost
+    memory.parent[node] = parent
+    memory.is_open[node] = 1
     return node
 
 
-def find_fates(problem, node, ground, cost_weight, estimate_weight):
-    """Which children of the node just closed are to be created. Returns how many children there are."""
-    states, children, fate, state = ground.states, ground.children, ground.fate, ground.state
-    table, epoch = ground.table, ground.result[EPOCH]
-    take(states, node, state)
+def find_children(problem, node, memory, cost_weight, estimate_weight):
+    """The children of the node just closed, each with its status. Returns how many there are."""
+    states, children, state = memory.states, memory.children, memory.state
+    table, epoch = memory.table, memory.result[EPOCH]
+    copy_state(states, node, state)
     count = successors(problem, state, children)
     for index in range(count):
-        take(children, index, state)
-        known = node_at(find(state, states, table, epoch), table, epoch)
-        if known >= 0:
-            skipped = cost_weight == 0 or ground.cost[known] <= ground.cost[node] + 1
+        copy_state(children, index, state)
+        existing = node_at(find(state, states, table, epoch), table, epoch)
+        if existing >= 0:
+            skipped = cost_weight == 0 or memory.cost[existing] <= memory.cost[node] + 1
         else:
             skipped = estimate_weight > 0 and heuristic(problem, state) < 0
-        fate[index] = TO_SKIP if skipped else TO_CREATE
+        memory.status[index] = TO_SKIP if skipped else TO_CREATE
     return count
 
 
-def create_step(problem, codes, begin, end, node, children, ground, cost_weight, estimate_weight):
+def create_step(problem, codes, begin, end, node, children, memory, cost_weight, estimate_weight):
     """Replay a create of a child of `node` (-1: of the start). What is wrong with it."""
-    state, tokens, fate = ground.state, ground.tokens, ground.fate
-    cost, match = 0, 0
+    state, tokens, status = memory.state, memory.tokens, memory.status
+    cost, match, matches = 0, -1, 0
     if node < 0:
         start(problem, state)
-        if ground.result[NODES] > 0:
+        if memory.result[NODES] > 0:
             return REPEATED
         if not equal_codes(codes, begin + 1, end - 2, tokens, write_state(problem, state, tokens)):
             return BAD_START
     else:
-        match = -1
         for index in range(children):
-            take(ground.children, index, state)
+            copy_state(memory.children, index, state)
             if equal_codes(codes, begin + 1, end - 2, tokens, write_state(problem, state, tokens)):
-                match = index
-                if fate[index] == TO_CREATE:
-                    break
+                if status[index] == TO_CREATE:
+                    matches += 1
+                if match < 0 or (matches == 1 and status[index] == TO_CREATE):
+                    match = index
         if match < 0:
             return NOT_NEIGHBOUR
-        if fate[match] == TO_SKIP:
+        if status[match] == TO_SKIP:
             return SKIPPABLE
-        if fate[match] == DONE:
+        if status[match] == CREATED_NOW:
             return REPEATED
-        take(ground.children, match, state)
-        fate[match] = DONE
-        cost = ground.cost[node] + 1
-    added = add_node(problem, ground, cost, node, estimate_weight)
+        if matches > 1 and memory.result[UNSOUND] == 0:
+            memory.result[AMBIGUOUS] += 1
+        copy_state(memory.children, match, state)
+        status[match] = CREATED_NOW
+        cost = memory.cost[node] + 1
+    added = add_node(problem, memory, cost, node, estimate_weight)
     if codes[end - 2] != COST + cost:
         return BAD_COST
-    if codes[end - 1] != COST + ground.estimate[added]:
+    if codes[end - 1] != COST + memory.estimate[added]:
         return BAD_ESTIMATE
     return NONE
 
 
-def matching(problem, codes, begin, end, ground, node):
+def matching(problem, codes, begin, end, memory, node):
     """Does the step's state read as `node`'s?"""
-    take(ground.states, node, ground.state)
-    return equal_codes(codes, begin + 1, end - 2, ground.tokens, write_state(problem, ground.state, ground.tokens))
+    copy_state(memory.states, node, memory.state)
+    return equal_codes(codes, begin + 1, end - 2, memory.tokens, write_state(problem, memory.state, memory.tokens))
 
 
-def foretold(problem, codes, end, trace_end, keywords, node, ground, cost_weight, estimate_weight):
-    """Are the creates that follow at `end` just those that closing `node` calls for?"""
-    children = find_fates(problem, node, ground, cost_weight, estimate_weight)
+def children_follow(problem, codes, end, trace_end, keywords, node, memory, cost_weight, estimate_weight):
+    """Are the creates that follow at `end` just those that A* makes when it closes `node`?"""
+    children = find_children(problem, node, memory, cost_weight, estimate_weight)
     at, create_word = end, keywords - 1
     while at < trace_end and codes[at] == create_word:
         stop = step_end(codes, at, trace_end, keywords)
-        called_for = False
+        expected = False
         for index in range(children):
-            take(ground.children, index, ground.state)
-            count = write_state(problem, ground.state, ground.tokens)
-            if ground.fate[index] == TO_CREATE and equal_codes(codes, at + 1, stop - 2, ground.tokens, count):
-                ground.fate[index] = DONE
-                called_for = True
+            copy_state(memory.children, index, memory.state)
+            count = write_state(problem, memory.state, memory.tokens)
+            if memory.status[index] == TO_CREATE and equal_codes(codes, at + 1, stop - 2, memory.tokens, count):
+                memory.status[index] = CREATED_NOW
+                expected = True
                 break
-        if not called_for:
+        if not expected:
             return False
         at = stop
     for index in range(children):
-        if ground.fate[index] == TO_CREATE:
+        if memory.status[index] == TO_CREATE:
             return False
     return True
 
 
-def close_step(problem, codes, begin, end, trace_end, keywords, ground, cost_weight, estimate_weight):
-    """Replay a close. What is wrong with it; ground.closing[0] becomes the node, or -1.
+def close_step(problem, codes, begin, end, trace_end, keywords, memory, cost_weight, estimate_weight):
+    """Replay a close. What is wrong with it; memory.candidates[0] becomes the node, or -1.
 
-    Nodes may read alike where tokens leave something out. The one whose costs are right and whose children are created
-    next is meant; if there are several, the choices say which.
+    Where tokens leave something out, a close may mean several nodes. The first one is taken whose costs are right and
+    whose children are created next; that it need not be the one that was meant is left to readings.py.
     """
-    result, is_open, cost, estimate = ground.result, ground.is_open, ground.cost, ground.estimate
-    closing = ground.closing
-    reading = digest_codes(codes, begin + 1, end - 2)
+    result, is_open, cost, estimate = memory.result, memory.is_open, memory.cost, memory.estimate
+    candidates = memory.candidates
+    name = digest_codes(codes, begin + 1, end - 2)
     least, exact, alike, was_closed = 1 << 60, 0, -1, False
     for node in range(result[NODES]):
         if is_open[node]:
             f = cost_weight * cost[node] + estimate_weight * estimate[node]
             if f < least:
                 least = f
-        if ground.reads[node] == reading and matching(problem, codes, begin, end, ground, node):
+        if memory.name[node] == name and matching(problem, codes, begin, end, memory, node):
             if not is_open[node]:
                 was_closed = True
             elif codes[end - 2] == COST + cost[node] and codes[end - 1] == COST + estimate[node]:
-                exact = min(exact + 1, len(closing) - 1)
-                closing[exact] = node
+                exact = min(exact + 1, len(candidates) - 1)
+                candidates[exact] = node
             else:
                 alike = node
-    closing[0] = alike
+    candidates[0] = alike
     if exact == 0 and alike < 0:
         return IS_CLOSED if was_closed else NOT_OPEN
     if exact == 0:
         return BAD_COST if codes[end - 2] != COST + cost[alike] else BAD_ESTIMATE
-    closing[0] = closing[1]
+    candidates[0] = candidates[1]
     if exact > 1:
-        fitting = 0
+        if result[UNSOUND] == 0:
+            result[AMBIGUOUS] += 1
         for index in range(1, exact + 1):
-            node = closing[index]
-            if foretold(problem, codes, end, trace_end, keywords, node, ground, cost_weight, estimate_weight):
-                fitting += 1
-                closing[fitting] = node
-        if fitting > 0:
-            wanted = 0
-            if fitting > 1 and result[CHOICES] < len(ground.choices) and result[VIOLATION] == NONE:
-                wanted = ground.choices[result[CHOICES]]
-                ground.alternatives[result[CHOICES]] = fitting
-                result[CHOICES] += 1
-            closing[0] = closing[1 + wanted]
-    if cost_weight * cost[closing[0]] + estimate_weight * estimate[closing[0]] > least:
+            node = candidates[index]
+            if children_follow(problem, codes, end, trace_end, keywords, node, memory, cost_weight, estimate_weight):
+                candidates[0] = node
+                break
+    if cost_weight * cost[candidates[0]] + estimate_weight * estimate[candidates[0]] > least:
         return NOT_LEAST
     return NONE
 
 
-def note(result, violation, position):
+def record_violation(result, violation, position):
     """Count a violation; keep the first."""
     if violation == BAD_COST:
         result[COST_ERRORS] += 1
@@ -359,13 +354,13 @@ def note(result, violation, position):
         result[POSITION] = position
 
 
-def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate_weight, ground):
-    """Replay the trace in codes[:trace_end] and the plan in codes[trace_end:end]; see Ground.result.
+def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate_weight, memory):
+    """Replay the trace in codes[:trace_end] and the plan in codes[trace_end:end]; see Memory.result.
 
-    After a violation the replay goes on as well as it can, to tell how many steps are legal: a wrong cost is read as
-    the right one, a step that cannot be understood is passed over.
+    After a violation the replay continues as well as it can, to tell how many steps are legal: a wrong cost is read as
+    the right one, a step that means no node is passed over.
     """
-    result, fate, closing = ground.result, ground.fate, ground.closing
+    result, status, candidates = memory.result, memory.status, memory.candidates
     epoch = result[EPOCH] + 1
     result[:] = 0
     result[EPOCH] = epoch
@@ -375,7 +370,7 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
     while at < trace_end:
         stop = step_end(codes, at, trace_end, keywords)
         result[STEPS] += 1
-        violation, position, untrue = NONE, at, True
+        violation, position, unsound = NONE, at, True
         is_create = codes[at] == create_word
         has_costs = stop - at >= 4 and codes[stop - 2] >= COST and codes[stop - 1] >= COST
         if not has_costs or (not is_create and codes[at] != close_word):
@@ -384,28 +379,28 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
             violation = AFTER_GOAL
         elif is_create:
             result[CREATED] += 1
-            violation = create_step(problem, codes, at, stop, node, children, ground, cost_weight, estimate_weight)
-            untrue = violation != NONE
+            violation = create_step(problem, codes, at, stop, node, children, memory, cost_weight, estimate_weight)
+            unsound = violation != NONE
         else:
             result[CLOSED] += 1
             missing = False
             for index in range(children):
-                missing = missing or fate[index] == TO_CREATE
-            violation = close_step(problem, codes, at, stop, trace_end, keywords, ground, cost_weight, estimate_weight)
-            untrue = violation != NONE and violation != NOT_LEAST
+                missing = missing or status[index] == TO_CREATE
+            violation = close_step(problem, codes, at, stop, trace_end, keywords, memory, cost_weight, estimate_weight)
+            unsound = violation != NONE and violation != NOT_LEAST
             if missing and violation != NOT_OPEN and violation != IS_CLOSED:
                 violation = CHILD_MISSING
-            if closing[0] >= 0:
-                node = closing[0]
-                ground.is_open[node] = 0
-                take(ground.states, node, ground.state)
+            if candidates[0] >= 0:
+                node = candidates[0]
+                memory.is_open[node] = 0
+                copy_state(memory.states, node, memory.state)
                 children = 0
-                if is_goal(problem, ground.state):
+                if is_goal(problem, memory.state):
                     goal = node
                 else:
-                    children = find_fates(problem, node, ground, cost_weight, estimate_weight)
-        if untrue:
-            result[UNTRUE] += 1
+                    children = find_children(problem, node, memory, cost_weight, estimate_weight)
+        if unsound:
+            result[UNSOUND] += 1
         if violation == NONE:
             result[LEGAL] += 1
         else:
@@ -413,36 +408,36 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
                 position = stop - 2
             elif violation == BAD_ESTIMATE:
                 position = stop - 1
-            note(result, violation, position)
+            record_violation(result, violation, position)
         at = stop
     if goal < 0:
-        result[UNTRUE] += 1
-        note(result, GOAL_OPEN, trace_end)
-    elif result[UNTRUE] == 0:
-        wrong = plan_deviates(problem, codes, trace_end, end, keywords, goal, ground)
+        result[UNSOUND] += 1
+        record_violation(result, GOAL_OPEN, trace_end)
+    elif result[UNSOUND] == 0:
+        wrong = plan_deviates(problem, codes, trace_end, end, keywords, goal, memory)
         if wrong >= 0:
-            result[UNTRUE] += 1
-            note(result, BAD_PLAN, wrong)
+            result[UNSOUND] += 1
+            record_violation(result, BAD_PLAN, wrong)
 
 
-def plan_deviates(problem, codes, begin, end, keywords, goal, ground):
+def plan_deviates(problem, codes, begin, end, keywords, goal, memory):
     """Where the plan leaves the path of parents that leads to the goal, or -1."""
-    length, node, path = 0, goal, ground.path
+    length, node, path = 0, goal, memory.path
     while node >= 0:
         length += 1
-        node = ground.parent[node]
+        node = memory.parent[node]
     node = goal
     for index in range(length - 1, -1, -1):
         path[index] = node
-        node = ground.parent[node]
+        node = memory.parent[node]
     at = begin
     for index in range(length):
         if at >= end or codes[at] != keywords - 3:
             return at
         stop = step_end(codes, at, end, keywords)
-        take(ground.states, path[index], ground.state)
-        count = write_plan(problem, ground.state, ground.tokens)
-        if not equal_codes(codes, at + 1, stop, ground.tokens, count):
+        copy_state(memory.states, path[index], memory.state)
+        count = write_plan(problem, memory.state, memory.tokens)
+        if not equal_codes(codes, at + 1, stop, memory.tokens, count):
             return at
         at = stop
     return at if at < end else -1

@@ -272,7 +272,7 @@ def _output(problem_size: int, kind: np.dtype, *, tokens: int) -> kernel.Output:
 
 
 def _enlarged(output: kernel.Output) -> kernel.Output:
-    """Twice the room for tokens; the cursor and the counts go on."""
+    """Twice the room for tokens, with the same cursor and counts."""
     larger = _output(output.problems.shape[1], output.prompts.dtype, tokens=2 * len(output.prompts))
     return larger._replace(cursor=output.cursor, rejected=output.rejected)
 

@@ -1,18 +1,20 @@
-"""Searches as tokens, and tokens as searches.
+"""The one grammar: searches as tokens, tokens as searches, and what may come next.
 
 In: a problem and its `Trace`. Out: prompt, trace and plan as text, and back, with named parse errors. What may follow
-what is one table (`Automaton`), from the domain's shapes: the parser walks it, and sampling can be held to it.
+what is one table of kinds of token (`GrammarTable`), made from the domain's shapes. The judge walks it; spelt out for
+a vocabulary (`Automaton`), the parser walks it and sampling can be held to it.
 """
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from searchformer.domains import Domain, Group, Groups, make_domain
+from searchformer.domains import KEYWORDS, Domain, Group, Shapes, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.records import Trace
+from searchformer.records import Step, Trace
+from searchformer.search.world import World, cut_steps
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
 UNKNOWN, TRUNCATED, OUT_OF_RANGE, UNEXPECTED, NO_PLAN, AFTER_EOS = (
@@ -37,29 +39,29 @@ class ParseError(SearchformerError):
 
 
 @dataclass(frozen=True)
-class Step:
-    """One line of a trace."""
-
-    kind: str
-    """create or close."""
-    state: Groups
-    cost: int
-    """g."""
-    estimate: int
-    """h."""
-
-
-@dataclass(frozen=True)
 class Response:
     """A parsed answer."""
 
     steps: list[Step]
-    plan: list[Groups]
+    """Of the trace."""
+    plan: list[Step]
+
+
+@dataclass(frozen=True)
+class GrammarTable:
+    """The grammar of a domain's responses: which kind of token may come next. State 0 is the start."""
+
+    next_state: np.ndarray
+    """int32 [states, words + 3]: the state after each of `Domain.all_words`, a number, a cost, the end; -1 for none."""
+    limits: tuple[int, ...]
+    """The exclusive limit of the number that each state waits for; 0 where it waits for none."""
+    expects: tuple[str, ...]
+    """What each state waits for, in words."""
 
 
 @dataclass(frozen=True)
 class Automaton:
-    """Which token may come next. Row s of the table is the state after s: a state, or -1 for a token not allowed."""
+    """The same for a vocabulary. Row s of the table is the state after s: a state, or -1 for a token not allowed."""
 
     start: int
     next_state: np.ndarray
@@ -73,98 +75,85 @@ class Automaton:
 
 def write_text(domain: Domain, problem: np.ndarray, trace: Trace) -> tuple[str, str, str]:
     """Prompt, trace and plan as space-separated tokens; trace and plan are empty if there is none."""
-    buffer = np.zeros(domain.prompt_room(problem) + domain.state_room(problem), dtype=np.int32)
-
-    def text(count: int) -> str:
-        return " ".join(domain.token_text(code) for code in buffer[:count].tolist())
-
-    rules = domain.rules
-    write_plan = rules.write_plan or rules.write_state
-    prompt = text(rules.write_prompt(problem, buffer))
-    states = [text(rules.write_state(problem, state, buffer)) for state in trace.states]
+    world = World(domain, problem)
+    prompt = " ".join(world.prompt_tokens())
+    states = [" ".join(world.state_tokens(tuple(state))) for state in trace.states.tolist()]
     columns = zip(
         trace.kinds.tolist(), trace.nodes.tolist(), trace.costs.tolist(), trace.estimates.tolist(), strict=True
     )
     steps = [f"{'close' if closes else 'create'} {states[node]} c{g} c{h}" for closes, node, g, h in columns]
-    plan = [f"plan {text(write_plan(problem, state, buffer))}" for state in trace.plan]
+    plan = [" ".join(("plan", *world.plan_tokens(tuple(state)))) for state in trace.plan.tolist()]
     return prompt, " ".join(steps), " ".join(plan)
 
 
 def write_response(response: Response) -> list[str]:
     """The tokens of a parsed response."""
-    tokens: list[str] = []
-    for step in response.steps:
-        tokens += [step.kind, *_write_groups(step.state), f"c{step.cost}", f"c{step.estimate}"]
-    for state in response.plan:
-        tokens += ["plan", *_write_groups(state)]
-    return tokens
-
-
-def _write_groups(groups: Groups) -> list[str]:
-    return [token for word, values in groups for token in ([word] if word else []) + [str(value) for value in values]]
+    return [token for step in (*response.steps, *response.plan) for token in step.tokens()]
 
 
 # --- the table
 
 _Place = tuple[Any, ...]
+_NUMBER, _COST, _END = "<number>", "<cost>", "<end>"
 
 
-class _Builder:
-    """Builds the table by following places: ("step",), ("group", part, g, done), ("number", part, g, done, n), ..."""
+class _Next(NamedTuple):
+    """Where a kind of token leads, and a number's limit."""
 
-    def __init__(self, domain: Domain, vocabulary: Vocabulary) -> None:
-        self.shapes = {"trace": domain.shapes.state, "plan": domain.shapes.plan}
-        self.ids, self.costs = vocabulary.ids, domain.costs
+    place: _Place
+    limit: int = 0
 
-    def options(self, place: _Place) -> dict[int, _Place]:
-        """The tokens allowed at `place`, and where each leads."""
-        kind = place[0]
-        if kind == "first":
-            return self._words({"create": ("group", "trace", 0, 0)})
-        if kind == "first plan":
-            return self._words({"plan": ("group", "plan", 0, 0)})
-        if kind == "step":
-            trace, plan = ("group", "trace", 0, 0), ("group", "plan", 0, 0)
-            return self._words({"create": trace, "close": trace, "plan": plan})
-        if kind == "group":
-            return self._group(*place[1:])
-        if kind == "number":
-            part, index, done, number = place[1:]
-            group: Group = self.shapes[part][index]
-            last = number + 1 == len(group.limits)
-            after = ("group", part, index, done + 1) if last else ("number", part, index, done, number + 1)
-            return self._numbers(group.limits[number], after)
-        if kind == "cost":
-            return self._cost_tokens(("estimate",))
-        if kind == "estimate":
-            return self._cost_tokens(("step",))
-        return {}
 
-    def _group(self, part: str, index: int, done: int) -> dict[int, _Place]:
-        """Where `done` of group `index` have been read: one more, or what comes after the group."""
-        shape = self.shapes[part]
-        if index == len(shape):
-            if part == "trace":
-                return self._cost_tokens(("estimate",))
-            return self._words({"plan": ("group", "plan", 0, 0)}) | {EOS: ("end",)}
-        group, allowed = shape[index], {}
-        if done >= group.least:
-            allowed = self._group(part, index + 1, 0)
-        if done < group.most:
-            if group.word is not None:
-                allowed |= self._words({group.word: ("number", part, index, done, 0)})
-            else:
-                allowed |= self.options(("number", part, index, done, 0))
-        return allowed
+def _options(shapes: Shapes, place: _Place) -> dict[str, _Next]:
+    """The kinds of token allowed at `place`: ("step",), ("group", part, g, done), ("number", part, g, done, n), ..."""
+    trace, plan = _Next(("group", "state", 0, 0)), _Next(("group", "plan", 0, 0))
+    match place:
+        case ("first",):
+            return {"create": trace}
+        case ("first plan",):
+            return {"plan": plan}
+        case ("step",):
+            return {"create": trace, "close": trace, "plan": plan}
+        case ("estimate",):
+            return {_COST: _Next(("step",))}
+        case ("number", part, index, done, number):
+            limits = getattr(shapes, part)[index].limits
+            is_last = number + 1 == len(limits)
+            after = ("group", part, index, done + 1) if is_last else ("number", part, index, done, number + 1)
+            return {_NUMBER: _Next(after, limits[number])}
+        case ("group", part, index, done):
+            return _group_options(shapes, part, index, done)
+    return {}  # ("end",)
 
-    def _words(self, leads: dict[str, _Place]) -> dict[int, _Place]:
-        return {self.ids[word]: place for word, place in leads.items()}
 
-    def _numbers(self, limit: int, after: _Place) -> dict[int, _Place]:
-        return {self.ids[str(number)]: after for number in range(limit)}
+def _group_options(shapes: Shapes, part: str, index: int, done: int) -> dict[str, _Next]:
+    """Where `done` of group `index` have been read: one more, or what comes after the group."""
+    groups = getattr(shapes, part)
+    if index == len(groups):
+        if part == "state":
+            return {_COST: _Next(("estimate",))}
+        return {"plan": _Next(("group", "plan", 0, 0)), _END: _Next(("end",))}
+    group: Group = groups[index]
+    allowed = _group_options(shapes, part, index + 1, 0) if done >= group.least else {}
+    if done < group.most:
+        inside = ("number", part, index, done, 0)
+        allowed |= _options(shapes, inside) if group.word is None else {group.word: _Next(inside)}
+    return allowed
 
-    def _cost_tokens(self, after: _Place) -> dict[int, _Place]:
-        return {self.ids[f"c{cost}"]: after for cost in range(self.costs)}
+
+@cache
+def build_table(domain: Domain, *, plan_only: bool = False) -> GrammarTable:
+    """The grammar of a domain's responses: search and plan, or the plan alone."""
+    shapes, columns = domain.shapes, [*domain.all_words, _NUMBER, _COST, _END]
+    places: list[_Place] = [("first plan",) if plan_only else ("first",)]
+    rows, limits, expects = list[list[int]](), list[int](), list[str]()
+    for place in places:  # grows on the way
+        options = _options(shapes, place)
+        places += [after for after in dict.fromkeys(each.place for each in options.values()) if after not in places]
+        rows.append([places.index(options[kind].place) if kind in options else -1 for kind in columns])
+        limits.append(options[_NUMBER].limit if _NUMBER in options else 0)
+        expects.append(_AFTER_PLAN if _END in options else _EXPECTS.get(place[0], "the rest of a step"))
+    return GrammarTable(np.array(rows, dtype=np.int32), tuple(limits), tuple(expects))
 
 
 _EXPECTS = {
@@ -178,32 +167,18 @@ _EXPECTS = {
 _AFTER_PLAN = "'plan' or 'eos'"
 
 
-def build_automaton(domain: Domain, vocabulary: Vocabulary, *, plan_only: bool = False) -> Automaton:
-    """The table of a domain's responses: search and plan, or the plan alone."""
-    builder = _Builder(domain, vocabulary)
-    places: list[_Place] = [("first plan",) if plan_only else ("first",)]
-    number_of = {places[0]: 0}
-    rows: list[np.ndarray] = []
-    while len(rows) < len(places):
-        row = np.full(len(vocabulary), -1, dtype=np.int32)
-        for token, place in builder.options(places[len(rows)]).items():
-            if place not in number_of:
-                number_of[place] = len(places)
-                places.append(place)
-            row[token] = number_of[place]
-        rows.append(row)
-    expects = tuple(_expected(place, row) for place, row in zip(places, rows, strict=True))
-    return Automaton(start=0, next_state=np.stack(rows), expects=expects)
-
-
-def _expected(place: _Place, row: np.ndarray) -> str:
-    """What a place waits for, in words."""
-    return _AFTER_PLAN if row[EOS] >= 0 else _EXPECTS.get(place[0], "the rest of a step")
-
-
 @cache
-def _automaton(domain: Domain, vocabulary: Vocabulary, plan_only: bool) -> Automaton:
-    return build_automaton(domain, vocabulary, plan_only=plan_only)
+def build_automaton(domain: Domain, vocabulary: Vocabulary, *, plan_only: bool = False) -> Automaton:
+    """The grammar for the tokens of a vocabulary."""
+    table, ids = build_table(domain, plan_only=plan_only), vocabulary.ids
+    numbers = np.array([ids[str(number)] for number in range(domain.numbers)])
+    columns: list[Any] = [[ids[word]] for word in domain.all_words]
+    columns += [numbers, [ids[f"c{cost}"] for cost in range(domain.costs)], [EOS]]
+    next_state = np.full((len(table.limits), len(vocabulary)), -1, dtype=np.int32)
+    for row, after, limit in zip(next_state, table.next_state, table.limits, strict=True):
+        for tokens, state in zip(columns, after, strict=True):
+            row[tokens[:limit] if tokens is numbers else tokens] = state
+    return Automaton(0, next_state, table.expects)
 
 
 def automaton_for(
@@ -214,7 +189,7 @@ def automaton_for(
     missing = [token for token in domain.token_list() if token not in vocabulary.ids]
     if missing:
         raise SearchformerError(f"the vocabulary lacks {len(missing)} tokens of {domain_name}, such as {missing[0]!r}")
-    return _automaton(domain, vocabulary, plan_only)
+    return build_automaton(domain, vocabulary, plan_only=plan_only)
 
 
 # --- reading
@@ -223,7 +198,7 @@ def automaton_for(
 def parse_response(domain: Domain, vocabulary: Vocabulary, tokens: list[str]) -> Response:
     """Take a response apart (without bos; a closing eos is allowed); raises ParseError."""
     plan_only = tokens[:1] == ["plan"]
-    automaton = _automaton(domain, vocabulary, plan_only)
+    automaton = build_automaton(domain, vocabulary, plan_only=plan_only)
     ends_with_eos = "eos" in tokens
     body = tokens[: tokens.index("eos")] if ends_with_eos else tokens
     state = automaton.start
@@ -238,43 +213,16 @@ def parse_response(domain: Domain, vocabulary: Vocabulary, tokens: list[str]) ->
         raise ParseError(TRUNCATED, len(body), f"the response ends where {automaton.expects[state]} should follow")
     if ends_with_eos and len(body) + 1 < len(tokens):
         raise ParseError(AFTER_EOS, len(body) + 1, f"found {tokens[len(body) + 1]!r}")
-    return _take_apart(body)
+    steps = cut_steps(body)
+    return Response([step for step in steps if step.kind != "plan"], [step for step in steps if step.kind == "plan"])
 
 
 def _mismatch(token: str, position: int, expected: str, vocabulary: Vocabulary) -> ParseError:
     if token not in vocabulary.ids:
         return ParseError(UNKNOWN, position, f"found {token!r}, which the vocabulary does not have")
-    if token in ("create", "close", "plan") and expected not in (
-        _EXPECTS["first"],
-        _EXPECTS["first plan"],
-        _AFTER_PLAN,
-    ):
+    between_steps = (_EXPECTS["first"], _EXPECTS["first plan"], _AFTER_PLAN)
+    if token in KEYWORDS and expected not in between_steps:
         return ParseError(TRUNCATED, position, f"expected {expected}; found {token!r}")
     if expected == _EXPECTS["number"] and token.isdigit():
         return ParseError(OUT_OF_RANGE, position, f"found {token!r}, beyond the task's size")
     return ParseError(UNEXPECTED, position, f"expected {expected}; found {token!r}")
-
-
-def _take_apart(tokens: list[str]) -> Response:
-    """Steps and plan of tokens that the automaton has accepted."""
-    starts = [index for index, token in enumerate(tokens) if token in ("create", "close", "plan")]
-    steps, plan = [], []
-    for first, last in zip(starts, [*starts[1:], len(tokens)], strict=True):
-        kind, inside = tokens[first], tokens[first + 1 : last]
-        if kind == "plan":
-            plan.append(_groups(inside))
-        else:
-            steps.append(Step(kind, _groups(inside[:-2]), int(inside[-2][1:]), int(inside[-1][1:])))
-    return Response(steps, plan)
-
-
-def _groups(tokens: list[str]) -> Groups:
-    groups: list[tuple[str | None, list[int]]] = []
-    for token in tokens:
-        if not token.isdigit():
-            groups.append((token, []))
-        elif not groups:
-            groups.append((None, [int(token)]))
-        else:
-            groups[-1][1].append(int(token))
-    return [(word, tuple(values)) for word, values in groups]

@@ -64,7 +64,7 @@ class GridMap:
 
 @dataclass(frozen=True)
 class GridTask:
-    """A way to find on a map, which tasks share."""
+    """A start and a goal on a map. Tasks of one file share the map."""
 
     map: GridMap
     start: Cell
