@@ -19,10 +19,10 @@ from matplotlib.patches import Rectangle
 from searchformer.domains.base import Domain, parse_groups
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
-from searchformer.rollout.store import Rollouts
 from searchformer.report.charts import GREY, VERMILION, Chart, MissingInputError, panels
 from searchformer.report.families import Family, families, model_label, named
 from searchformer.report.results import Evaluation, Results
+from searchformer.rollout.store import Rollouts
 from searchformer.search import Searcher
 from searchformer.search.world import World, cut_steps
 from searchformer.tokens.grammar import write_text
