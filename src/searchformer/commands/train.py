@@ -76,8 +76,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Train an encoder-decoder Transformer on a data set, or go on with an unfinished run."""
+    from searchformer.commands.progress import Lines
     from searchformer.commands.train_answers import greedy_match
-    from searchformer.commands.train_display import Display
     from searchformer.train import make_options, train
     from searchformer.train.curves import plot_curves
     from searchformer.train.log import make_trackers
@@ -118,15 +118,14 @@ def run(
         train(options, out, bootstrap_round=bootstrap_round)
         return end_process()
     trackers = make_trackers(tracker or (), out)
-    with Display() as display:
-        result = train(
-            options,
-            out,
-            listeners=[display.record, *trackers],
-            on_step=display.step,
-            exact_match=greedy_match,
-            bootstrap_round=bootstrap_round,
-        )
+    result = train(
+        options,
+        out,
+        display=Lines(),
+        listeners=trackers,
+        exact_match=greedy_match,
+        bootstrap_round=bootstrap_round,
+    )
     summary: dict[str, Any] = {"model": str(result.model), "step": result.step, "parameters": result.parameters}
     summary |= result.last
     if plot:
