@@ -11,17 +11,18 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from conftest import GOLDEN
 from crash_generate import contents, survive
 
 from searchformer.dataset import generate as generation
-from searchformer.dataset import shards
+from searchformer.dataset import shards, supply
 from searchformer.dataset.audit import prompt_problem
 from searchformer.dataset.generate import generate
 from searchformer.dataset.shards import GenerateConfig
 from searchformer.dataset.store import PARTS, SPLITS, Dataset, schema
 from searchformer.domains import domain_names
 from searchformer.errors import SearchformerError
-from searchformer.files import alone
+from searchformer.files import locked
 from searchformer.search import Options, Searcher
 from searchformer.search.validate import Validator, codes_of
 from searchformer.tokens.grammar import parse_response, write_response
@@ -41,6 +42,7 @@ def small_shards(monkeypatch):
     """Several shards from few tasks; what a power cut would do is not tested, so nothing need reach the disk."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
     monkeypatch.setattr(generation, "ROWS_PER_SHARD", 32)
+    monkeypatch.setattr(supply, "ROWS_PER_SHARD", 32)
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +242,7 @@ def test_peak_memory_does_not_grow_with_the_number_of_tasks(tmp_path):
 @pytest.mark.parametrize("append", [False, True])
 def test_another_configuration_is_refused_and_the_field_named(made, field, value, append):
     other = config("tiles", 100, **({"test_fraction": 0.3} | {field: value}))
-    with pytest.raises(SearchformerError, match=f"made with {field} = .* choose another directory"):
+    with pytest.raises(SearchformerError, match=rf"other options \({field}.* is .*, asked for is .* choose another"):
         generate(other, made / "tiles", append=append)
 
 
@@ -257,7 +259,7 @@ def test_an_unfinished_data_set_is_finished_as_it_was_begun_or_not_at_all(tmp_pa
     for other, append in ((config(tasks=71), False), (config(), True)):
         with pytest.raises(SearchformerError, match="unfinished data set begun with --tasks 70; finish it first"):
             generate(other, tmp_path, append=append)
-    with pytest.raises(SearchformerError, match="made with seed = 0"):
+    with pytest.raises(SearchformerError, match="seed is 0, asked for is 1"):
         generate(config(seed=1), tmp_path)
     generate(config(), tmp_path)
     Dataset(tmp_path, verify=True)
@@ -412,7 +414,9 @@ def test_appending_to_spoilt_shards_is_refused(copy):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda stored: stored.pop("counts"), "field counts"),
+        (lambda stored: stored.pop("longest"), "field longest"),
+        (lambda stored: stored["config"].pop("domain"), "field config: .*lacks domain"),
+        (lambda stored: stored.update(format=3), "field format"),
         (lambda stored: stored["shards"][0].update(rows="many"), r"field shards\.0\.rows"),
         (lambda stored: stored.update(colour="blue"), "field colour"),
     ],
@@ -423,6 +427,23 @@ def test_a_manifest_with_a_wrong_field_is_refused_by_its_name(copy, spoil, messa
     (copy / "manifest.json").write_text(json.dumps(stored))
     with pytest.raises(SearchformerError, match=message):
         Dataset(copy)
+
+
+def test_a_data_set_of_format_1_still_opens_and_grows(tmp_path):
+    """Its manifest said domain, settings and counts twice; `config` was as it is now."""
+    options = config("maze", 100, test_fraction=0.3)
+    new = generate(options, tmp_path / "old")
+    stored = json.loads((GOLDEN / "manifest-format-1.json").read_text())
+    counts = stored["counts"]
+    stored["shards"] = [shard.model_dump() for shard in new.shards]  # their digests depend on pyarrow's version
+    (tmp_path / "old" / "manifest.json").write_text(json.dumps(stored))
+    old = Dataset(tmp_path / "old", verify=True).manifest
+    assert (old.domain, old.settings, old.counts) == ("maze", stored["settings"], counts)
+    assert old.model_dump(exclude={"format"}) == new.model_dump(exclude={"format"})
+    assert generate(options, tmp_path / "old") == old
+    generate(config("maze", 20, test_fraction=0.3), tmp_path / "old", append=True)
+    generate(config("maze", 120, test_fraction=0.3), tmp_path / "whole")
+    assert contents(tmp_path / "old") == contents(tmp_path / "whole")
 
 
 def test_a_split_that_is_not_one_is_refused(made):
@@ -438,6 +459,6 @@ def test_ids_are_stored_in_two_bytes_as_long_as_they_fit():
 
 def test_two_generators_in_one_directory_do_not_mix(tmp_path):
     config = GenerateConfig(domain="maze", settings={"width": 4, "height": 4}, tasks=5)
-    with alone(tmp_path, doing="generating"), pytest.raises(SearchformerError, match="another process is generating"):
+    with locked(tmp_path, doing="generating"), pytest.raises(SearchformerError, match="another process is generating"):
         generate(config, tmp_path)
     assert generate(config, tmp_path).counts["train"] > 0

@@ -33,8 +33,8 @@ def run(
     The domain's own settings are options too: --width, --height; for sokoban also --walls, --boxes, --tokens-format;
     for tiles --slides. Interrupted, the same command goes on.
     """
-    from searchformer.commands.progress import ProgressLine
-    from searchformer.dataset.generate import Progress, generate
+    from searchformer.commands.progress import Lines
+    from searchformer.dataset.generate import generate
     from searchformer.dataset.shards import GenerateConfig
     from searchformer.domains import domain_class
     from searchformer.errors import SearchformerError
@@ -55,14 +55,7 @@ def run(
         max_expansions=max_expansions,
         start_goal_pairs=start_goal_pairs,
     )
-    with ProgressLine(f"generate {domain}", tasks, unit="tasks") as line:
-
-        def show(progress: Progress) -> None:
-            line.set_total(progress.tasks)
-            rejected = ", ".join(f"{count:,} {reason}" for reason, count in progress.rejected.items() if count)
-            line.update(progress.accepted, f"rejected: {rejected}" if rejected else "")
-
-        manifest = generate(config, out, workers=workers, append=append, report=show)
+    manifest = generate(config, out, workers=workers, append=append, display=Lines())
     counts = manifest.counts
     if as_json:
         typer.echo(json.dumps({"out": str(out), "counts": counts, "longest": manifest.longest}))

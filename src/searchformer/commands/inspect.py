@@ -29,16 +29,14 @@ def run(
     """Counts, length quantiles, vocabulary, leakage audit and drawings of a data set; its files are verified."""
     from rich.console import Console
 
-    from searchformer.commands.progress import ProgressLine
+    from searchformer.commands.progress import Lines
     from searchformer.dataset.audit import audit_leakage, length_quantiles
     from searchformer.dataset.store import SPLITS, Dataset
     from searchformer.errors import SearchformerError
 
     dataset = Dataset(directory, verify=verify)
     lengths = {split: length_quantiles(dataset, split) for split in SPLITS}
-    examined = sum(min(audit_tasks, dataset.rows(split)) for split in SPLITS)
-    with ProgressLine("inspect", examined, unit="tasks") as line:
-        leakage = audit_leakage(dataset, limit=audit_tasks, progress=line.update)
+    leakage = audit_leakage(dataset, limit=audit_tasks, display=Lines())
     if as_json:
         typer.echo(json.dumps(_facts(dataset, lengths, leakage, verified=verify)))
     else:

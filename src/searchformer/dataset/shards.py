@@ -20,7 +20,7 @@ from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing
 from searchformer.search import Options, Sampler, Searcher
-from searchformer.search.searcher import Rows
+from searchformer.search.searcher import AcceptedTasks
 from searchformer.tokens.vocabulary import Vocabulary
 
 ROWS_PER_SHARD = 8192
@@ -190,7 +190,7 @@ class ShardMaker:
         rejected = {**sampler.rejected(), "duplicate": duplicates}
         return ShardIndex(np.frombuffer(b"".join(fingerprints), dtype=">u8"), np.array(flags, dtype=bool), rejected)
 
-    def _identify(self, batch: Rows) -> tuple[list[bytes], np.ndarray]:
+    def _identify(self, batch: AcceptedTasks) -> tuple[list[bytes], np.ndarray]:
         """Digests of the rows' tasks, and which belong to the test split: both by content alone."""
         name = self.domain.name.encode()
         problems = batch.problems.astype("<i4", copy=False)
@@ -203,7 +203,7 @@ class ShardMaker:
         ]
         return digests, np.array(is_test, dtype=bool)
 
-    def _table(self, batch: Rows, digests: list[bytes], *, keep: np.ndarray) -> pa.RecordBatch:
+    def _table(self, batch: AcceptedTasks, digests: list[bytes], *, keep: np.ndarray) -> pa.RecordBatch:
         """The rows that `keep` [rows] names, copied."""
         lengths = {part: np.diff(batch.ends[part]) for part in PARTS}
         arrays = [pa.array([digests[row].hex() for row in np.flatnonzero(keep)], type=pa.string())]

@@ -212,15 +212,10 @@ class _Run:
             self._report(work, directory)
 
     def _generate(self, spec: DataSpec, directory: Path) -> None:
-        from searchformer.dataset.generate import Progress, generate
+        from searchformer.dataset.generate import generate
         from searchformer.dataset.shards import GenerateConfig
 
-        with self.display.bar("generate", unit="tasks") as update:
-
-            def show(progress: Progress) -> None:
-                update(progress.accepted, progress.tasks, "")
-
-            generate(GenerateConfig(**spec.model_dump()), directory, workers=self.workers, report=show)
+        generate(GenerateConfig(**spec.model_dump()), directory, workers=self.workers, display=self.display)
 
     def _train(
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
