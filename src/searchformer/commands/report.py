@@ -16,21 +16,13 @@ def run(
 
     Everything below each RUN is used: evaluations, bootstrap runs, training curves, data sets.
     """
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from searchformer.commands.progress import Lines
     from searchformer.report.write import write_report
 
-    messages = Console(stderr=True, highlight=False, soft_wrap=True)
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TextColumn("figures"), TimeRemainingColumn())
-    with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as progress:
-        bar = progress.add_task("drawing", total=None)
-        report = write_report(
-            runs, out=out, on_figure=lambda done, total: progress.update(bar, completed=done, total=total)
-        )
-    messages.print(report.found, markup=False)
-    for line in report.left_out:
-        messages.print(line, markup=False)
+    display = Lines()
+    report = write_report(runs, out=out, display=display)
+    for line in (report.found, *report.left_out):
+        display.say(line)
     if as_json:
         page = str(report.directory / "report.html")
         typer.echo(json.dumps({"report": page, "files": report.files, "left_out": report.left_out}))

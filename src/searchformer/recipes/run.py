@@ -262,8 +262,7 @@ class _Run:
         from searchformer.report.write import write_report
 
         runs = [self.out, *(Path(name) for name in spec.also)]
-        with self.display.bar("report", unit="figures") as update:
-            write_report(runs, out=directory, on_figure=lambda done, total: update(done, total, ""))
+        write_report(runs, out=directory, display=self.display)
 
 
 # --- training
