@@ -89,8 +89,8 @@ def test_another_seed_gives_other_tasks(tmp_path):
     assert not first & second
 
 
-def test_killed_at_random_moments_and_rerun_it_writes_the_same_bytes(tmp_path):
-    survive(tmp_path, moments=6, seed=os.getpid(), kills=3)
+def test_killed_at_random_moments_and_rerun_it_writes_the_same_bytes(tmp_path, crash_seed):
+    survive(tmp_path, moments=6, seed=crash_seed, kills=3)
 
 
 def in_child(at, action, task):
@@ -130,10 +130,12 @@ def disk_is_full():
 
 
 @pytest.mark.parametrize(("action", "expected", "stride"), [(kill_self, -9, 2), (disk_is_full, 3, 4)])
-def test_stopped_at_any_file_operation_it_goes_on_to_the_same_bytes(tmp_path, small_shards, action, expected, stride):
+def test_stopped_at_any_file_operation_it_continues_to_the_same_bytes(
+    tmp_path, small_shards, crash_seed, action, expected, stride
+):
     generate(config(), tmp_path / "whole")
     whole = contents(tmp_path / "whole")
-    for at in range(1 + os.getpid() % stride, 1000, stride):
+    for at in range(1 + crash_seed % stride, 1000, stride):
         out = tmp_path / str(at)
         code = in_child(at, action, lambda out=out: generate(config(), out))
         if (out / "manifest.json").exists():
@@ -148,13 +150,13 @@ def test_stopped_at_any_file_operation_it_goes_on_to_the_same_bytes(tmp_path, sm
 
 @pytest.mark.parametrize(("action", "expected", "stride"), [(kill_self, -9, 3), (disk_is_full, 3, 4)])
 def test_appending_stopped_at_any_file_operation_ends_with_the_bytes_of_one_run(
-    tmp_path, small_shards, action, expected, stride
+    tmp_path, small_shards, crash_seed, action, expected, stride
 ):
     generate(config(tasks=70), tmp_path / "whole")
     whole = contents(tmp_path / "whole")
     generate(config(tasks=40), tmp_path / "begun")
     begun = contents(tmp_path / "begun")
-    for at in range(1 + os.getpid() % stride, 1000, stride):
+    for at in range(1 + crash_seed % stride, 1000, stride):
         out = tmp_path / str(at)
         out.mkdir()
         for name, data in begun.items():

@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -317,7 +318,8 @@ def test_compiled_blocks_train_as_plain_ones_do(dataset, tmp_path, monkeypatch):
     compile_block = torch.nn.Module.compile
     monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compile_block, backend="aot_eager"))
     for name in ("plain", "compiled"):
-        train(options(dataset, steps=4, compile=name == "compiled"), tmp_path / name)
+        shape = "dim=8,layers=1,heads=1,ffn=8"  # layers share their code
+        train(options(dataset, model=shape, steps=3, compile=name == "compiled"), tmp_path / name)
     pairs = zip(losses(tmp_path / "plain"), losses(tmp_path / "compiled"), strict=True)
     assert all(compiled == pytest.approx(plain, rel=1e-5) for plain, compiled in pairs)
 
@@ -371,7 +373,7 @@ def test_a_run_killed_at_random_ends_with_the_same_bits(dataset, tmp_path):
     """Real kills: -9, at moments that the generator draws, until the run gets through."""
     settings = ("--steps", "200", "--save-every", "20", "--weight-decay", "0.1", "--clip", "1")
     straight, broken = tmp_path / "straight", tmp_path / "broken"
-    subprocess.run([sys.executable, *command(dataset, straight, *settings)], env=environment(), check=True)
+    train(options(dataset, steps=200, save_every=20, weight_decay=0.1, clip=1), straight)
     generator, kills = np.random.default_rng(0), 0
     while kills < 2:
         target = int(generator.integers(20, 80)) + len(losses(broken))
@@ -637,6 +639,20 @@ def test_the_command_prints_json_last(dataset, tmp_path, monkeypatch, capsys):
     assert summary["step"] == 2
     assert Path(summary["plot"]).exists()
     assert [line.partition(":")[0] for line in err.splitlines()] == ["training"]
+
+
+def test_trackers_get_the_numbers_and_json_is_still_printed_last(dataset, tmp_path):
+    """trackio writes to a local database; nothing needs a network."""
+    trackers = ("--tracker", "trackio", "--tracker", "tensorboard")
+    arguments = command(dataset, tmp_path / "run", "--steps", "3", "--json", *trackers)
+    place = environment(TRACKIO_DIR=str(tmp_path / "trackio"), HF_HUB_OFFLINE="1")
+    done = subprocess.run([sys.executable, *arguments], env=place, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["step"] == 3
+    (database,) = (tmp_path / "trackio").glob("*.db")
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        stored = [json.loads(row[0]) for row in connection.execute("select metrics from metrics order by step")]
+    assert [row["train/loss"] for row in stored] == losses(tmp_path / "run")
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 
 def test_the_command_scores_greedy_answers(dataset, tmp_path, monkeypatch, capsys):
