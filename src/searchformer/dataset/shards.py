@@ -73,7 +73,7 @@ class GenerateConfig(BaseModel):
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """What the coordinator needs to know of a shard's rows, in the order they were drawn."""
+    """What the coordinator needs to know about a shard's rows, in the order they were drawn."""
 
     fingerprints: np.ndarray
     """uint64 [rows]: the first 8 bytes of task_id. Equal ones count as equal tasks: at worst, one task is left out."""
@@ -145,7 +145,7 @@ class ShardMaker:
     def make(
         self, directory: Path, shard: int, rows: int, progress: Callable[[int, dict[str, int]], None]
     ) -> ShardIndex:
-        """Write the shard's files and, last, its index. `progress` hears of new rows and of all rejections so far."""
+        """Write the shard's files and, last, its index; calls `progress` with new rows and all rejections so far."""
         index_path = directory / f"{shard:05d}.npz"
         paths = [directory / f"{shard:05d}.{split}.parquet" for split in SPLITS]
         with replacing(paths[0]) as train, replacing(paths[1]) as test:

@@ -258,7 +258,7 @@ class _Training:
         return out_of_patience or self.step >= self.steps
 
     def _is_due(self, every: int) -> bool:
-        """Whether it is time for what is done every so many steps and at the end; never if `every` is 0."""
+        """Whether `every` steps have passed or the run ends; never if `every` is 0."""
         return every > 0 and (self._is_done() or self.step % every == 0)
 
     def _take_step(self, batch: Batch) -> Record:
