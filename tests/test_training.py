@@ -430,6 +430,7 @@ def run_on_two_machines(*places_and_options, succeed: bool = True) -> list[str]:
     finally:
         for process in processes:
             process.kill()
+            process.communicate()
     assert all((process.returncode == 0) == succeed for process in processes), errors
     return errors
 
@@ -639,7 +640,7 @@ def test_the_command_prints_json_last(dataset, tmp_path, monkeypatch, capsys):
     summary = json.loads(out.splitlines()[-1])
     assert summary["step"] == 2
     assert Path(summary["plot"]).exists()
-    assert [line.partition(":")[0] for line in err.splitlines()] == ["training"]
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["train"]
 
 
 def test_trackers_get_the_numbers_and_json_is_still_printed_last(dataset, tmp_path):

@@ -231,7 +231,7 @@ class _Training:
         options, scorer = self.options, None
         if exact_match is not None and options.exact_every and self.eval_set is not None and self.processes.is_first:
             scorer = exact_match(self.dataset, self.eval_set)
-        with display.bar("training", unit="steps") as update:
+        with display.bar("train", unit="steps") as update:
             tokens, since = 0, time.perf_counter()
             while not self._is_done():
                 batch = self.batches[self.step]
