@@ -15,7 +15,7 @@ demo: install
 	$(BIN)/searchformer run quickstart --out runs/quickstart
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install
 	$(BIN)/ruff check .

@@ -38,11 +38,8 @@ def write(directory: Path, gigabytes: float) -> None:
     vocabulary.save(directory)
     manifest = Manifest(
         package="0",
-        domain="synthetic",
-        settings={},
-        config={},
+        config={"domain": "synthetic", "settings": {}},
         vocabulary_digest=vocabulary.digest,
-        counts={"train": sum(shard.rows for shard in shards)},
         longest=dict.fromkeys(PARTS, 0),
         shards=shards,
     )

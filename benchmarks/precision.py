@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from searchformer.dataset.generate import generate
-from searchformer.dataset.shards import GenerateConfig
+from searchformer.dataset.shards import GenerateOptions
 from searchformer.model import layers, make_config
 from searchformer.train import make_options, train
 from searchformer.train.log import read_metrics
@@ -63,7 +63,7 @@ def main() -> None:
     found: dict[str, list[dict[str, float]]] = {"fp32": [], "bf16": []}
     with tempfile.TemporaryDirectory() as place, mock.patch.object(layers, "HalfProduct", product):
         data = Path(place) / "maze6"
-        generate(GenerateConfig(domain="maze", settings={"width": 6, "height": 6}, tasks=6000), data)
+        generate(GenerateOptions(domain="maze", settings={"width": 6, "height": 6}, tasks=6000), data)
         for seed in range(arguments.seeds):
             for precision, runs in found.items():
                 out = Path(place) / f"{precision}-{seed}"

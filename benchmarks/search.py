@@ -28,7 +28,7 @@ import numba
 import numpy as np
 
 from searchformer import seeding
-from searchformer.dataset.generate import ROWS_PER_SHARD, GenerateConfig, generate
+from searchformer.dataset.generate import ROWS_PER_SHARD, GenerateOptions, generate
 from searchformer.domains import Domain, make_domain
 from searchformer.search import Options, Sampler, Searcher, kernel, reference
 from searchformer.search.compiled import bind, copy_function, specialise
@@ -133,7 +133,7 @@ def time_reference(domain: Domain, seconds: float) -> float:
 
 def time_generate(name: str, settings: dict[str, Any], tasks: int, seed: int, workers: int) -> tuple[float, float]:
     """(CPU seconds of this process, seconds by the clock) from nothing to a data set on disk."""
-    config = GenerateConfig(domain=name, settings=settings, tasks=tasks, seed=seed)
+    config = GenerateOptions(domain=name, settings=settings, tasks=tasks, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
         begin, cpu = time.perf_counter(), time.process_time()
         generate(config, Path(folder) / "data", workers=workers)

@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from searchformer.dataset.batches import GROUP_BATCHES, POOL_BATCHES, Batch, Sequences
 from searchformer.dataset.generate import generate
-from searchformer.dataset.shards import GenerateConfig
+from searchformer.dataset.shards import GenerateOptions
 from searchformer.dataset.store import Dataset
 from searchformer.model import ModelConfig, Transformer, layers, make_config
 from searchformer.train import make_options
@@ -205,7 +205,7 @@ def compare(size: str, dataset: Dataset, *, count: int, rounds: int, precision: 
 
 def maze_data(directory: Path) -> Dataset:
     """10x10 mazes, enough for one pool."""
-    config = GenerateConfig(domain="maze", settings={"width": 10, "height": 10}, tasks=4700, seed=0)
+    config = GenerateOptions(domain="maze", settings={"width": 10, "height": 10}, tasks=4700, seed=0)
     generate(config, directory)
     return Dataset(directory)
 

@@ -5,6 +5,8 @@ A domain that is registered later is covered without a new line: it comes with i
 
 import gzip
 import json
+import os
+import secrets
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,6 +20,7 @@ from searchformer.records import Trace
 from searchformer.search.compiled import bind
 from searchformer.seeding import new_stream
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests share the cores, and so do the processes they start
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, list[dict[str, Any]]] = {
     "maze": [{"width": n, "height": n} for n in (4, 5, 6)] + [{"width": 6, "height": 3}],
@@ -37,6 +40,14 @@ VARIANTS = [(name, settings) for name in domain_names() for settings in SMALL.ge
 
 def _label(variant: tuple[str, dict[str, Any]]) -> str:
     return "-".join([variant[0], *map(str, variant[1].values())])
+
+
+@pytest.fixture
+def crash_seed() -> int:
+    """Decides when runs are killed: another seed every time, printed where a test fails; CRASH_SEED replays one."""
+    seed = int(os.environ.get("CRASH_SEED") or secrets.randbelow(1 << 32))
+    print(f"to replay: CRASH_SEED={seed}")
+    return seed
 
 
 @pytest.fixture(params=VARIANTS, ids=_label)

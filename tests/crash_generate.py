@@ -1,6 +1,6 @@
 """Kill `searchformer generate` at random moments, start it again, and compare the bytes with an uninterrupted run.
 
-The test suite does it a few times; `python tests/crash_generate.py 20` does it at 20 moments.
+The test suite does it a few times; `python tests/crash_generate.py 20 SEED` does it at 20 moments drawn from SEED.
 """
 
 import os
@@ -72,7 +72,7 @@ def survive(directory: Path, *, moments: int, seed: int, kills: int = 2) -> int:
             kill(process)
             done += 1
         finish(start(out, workers=3 - workers))
-        assert contents(out) == expected, f"other bytes after {done} kills: {out}"
+        assert contents(out) == expected, f"other bytes after {done} kills: {out} (seed {seed})"
     return hits
 
 
@@ -81,4 +81,4 @@ if __name__ == "__main__":
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with tempfile.TemporaryDirectory() as directory:
         hits = survive(Path(directory), moments=moments, seed=seed)
-    print(f"killed at {moments} moments, {hits} of them before the end; the same bytes each time")
+    print(f"killed at {moments} moments, {hits} of them before the end; the same bytes each time (seed {seed})")

@@ -228,24 +228,24 @@ def write_data_set(
         directory,
         Manifest(
             package="0",
-            domain=domain,
-            settings=settings,
-            config={"deterministic": False},
+            config={"domain": domain, "settings": settings, "deterministic": False},
             vocabulary_digest=vocabulary.digest,
-            counts={"train": rows, "test": rows // 4},
             longest=longest,
             shards=shards,
         ),
     )
 
 
-def write_bootstrap(directory: Path, *, rounds: int = 3, seed: int = 0, rule: str = "", **options: Any) -> None:
-    """A bootstrap run: a start, rounds with ever shorter traces, and a control."""
+def write_bootstrap(
+    directory: Path, *, rounds: int = 3, earlier_rounds: int = 0, seed: int = 0, rule: str = "", **options: Any
+) -> None:
+    """A bootstrap run: a start (of so many earlier rounds), rounds with ever shorter traces, and a control."""
     listed = []
     for round_ in range(rounds + 1):
         place = f"round-{round_}/rollout"
         shorter, skill = 1 - 0.11 * round_, 0.82 + 0.02 * round_
-        write_evaluation(directory / place, seed=seed, round_=round_, shorter=shorter, skill=skill, **options)
+        said = round_ or earlier_rounds
+        write_evaluation(directory / place, seed=seed, round_=said, shorter=shorter, skill=skill, **options)
         listed.append({"round": round_, "model": f"round-{round_}/model", "evaluation": place})
     write_evaluation(directory / "control/rollout", seed=seed, round_=rounds, skill=0.8, **options)
     listed.append({"round": rounds, "model": "control/model", "evaluation": "control/rollout", "control": True})

@@ -32,7 +32,7 @@ def write_dataset(
 ) -> Dataset:
     """A complete data set of one shard per split."""
     directory.mkdir(parents=True, exist_ok=True)
-    shards, counts = [], {}
+    shards = []
     for split, rows in (("train", list(train)), ("test", list(test))):
         columns = [[row[0] for row in rows]]
         columns += [[row[part] for row in rows] for part in (1, 2, 3)]
@@ -43,15 +43,11 @@ def write_dataset(
         pq.write_table(pa.Table.from_arrays(arrays, schema=fields), path, compression="zstd")
         tokens = sum(len(row[part]) for row in rows for part in (1, 2, 3))
         shards.append(Shard(file=path.name, split=split, rows=len(rows), tokens=tokens, digest=file_digest(path)))
-        counts[split] = len(rows)
     vocabulary.save(directory)
     manifest = Manifest(
         package="0",
-        domain="letters",
-        settings={"longest": 9},
-        config={"deterministic": True},
+        config={"domain": "letters", "settings": {"longest": 9}, "deterministic": True},
         vocabulary_digest=vocabulary.digest,
-        counts=counts,
         longest=dict.fromkeys(PARTS, 0),
         shards=shards,
     )

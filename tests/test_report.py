@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import invoke
@@ -31,10 +32,11 @@ from searchformer.evaluate import metrics
 from searchformer.report.charts import slug, thousands
 from searchformer.report.diagnostics import smoothed
 from searchformer.report.examples import example_of, make_board, typical_sample
-from searchformer.report.families import fewer_steps
+from searchformer.report.families import fewer_rounds
 from searchformer.report.kinds import TaskKind, size_order
+from searchformer.report.performance import pass_at_k
 from searchformer.report.results import Results, load_results
-from searchformer.report.steps import optimal_in_both, step_lengths
+from searchformer.report.rounds import bootstrap_rounds, optimal_in_both, round_lengths
 from searchformer.report.tables import Column, Measured, Table, all_tables, to_csv, to_html, to_latex, to_markdown
 from searchformer.report.write import Report, write_report
 
@@ -255,9 +257,40 @@ def test_bootstrap_files_name_rounds_controls_and_rule(tmp_path: Path) -> None:
     results = load_results([tmp_path])
     (chain,) = results.chains
     names = [one.model.name for one in chain.evaluations]
-    steps = ["Searchformer, step 1 (shortest-legal)", "Searchformer, step 2 (shortest-legal)"]
-    assert names == ["search-augmented", *steps, "control, step 2"]
+    rounds = ["Searchformer, round 1 (shortest-legal)", "Searchformer, round 2 (shortest-legal)"]
+    assert names == ["search-augmented", *rounds, "control, round 2"]
     assert len(results.groups) == 4
+
+
+def test_a_bootstrap_of_a_bootstrapped_model_counts_on(tmp_path: Path) -> None:
+    write_bootstrap(tmp_path, rounds=2, earlier_rounds=2, tasks=10)
+    (chain,) = load_results([tmp_path]).chains
+    names = [one.model.name for one in chain.evaluations]
+    rounds = [f"Searchformer, round {number}" for number in (2, 3, 4)]
+    assert names == [*rounds, "control, round 4"]
+    (chart,) = bootstrap_rounds(load_results([tmp_path]))
+    ticks = [tick.get_text() for tick in chart.figure.axes[0].get_xticklabels()]
+    assert ticks == ["start", "round 3", "round 4", "control 4"]
+
+
+def test_pass_at_k_shows_every_round_and_the_control(tmp_path: Path) -> None:
+    """Bootstrapped models are trained on another number of sequences than the model that they come from."""
+    write_bootstrap(tmp_path / "bootstrap", rounds=2, tasks=10, samples=2, sequences=800)
+    write_evaluation(tmp_path / "more", tasks=10, samples=2, sequences=1000)
+    write_evaluation(tmp_path / "less", tasks=10, samples=2, sequences=500)
+    (chart,) = pass_at_k(load_results([tmp_path]))
+    drawn = {(row[2], row[3]) for row in chart.rows}
+    tuned = {("Searchformer, round 1", 800), ("Searchformer, round 2", 800), ("control, round 2", 800)}
+    assert drawn == {("search-augmented", 1000), *tuned}
+
+
+def test_undecided_traces_are_counted_as_such(tmp_path: Path) -> None:
+    write_evaluation(tmp_path / "run", tasks=3, samples=1)
+    verdicts = pq.read_table(tmp_path / "run" / "verdicts.parquet").to_pydict()
+    verdicts |= {"trace_legal": [True, None, None], "violation": [None, "undecided", None]}
+    pq.write_table(pa.table(verdicts), tmp_path / "run" / "verdicts.parquet")
+    (one,) = load_results([tmp_path]).evaluations
+    assert one.violations == {"legal": 1, "undecided": 1}
 
 
 def test_rounds_are_known_without_a_bootstrap_file(tmp_path: Path) -> None:
@@ -295,7 +328,7 @@ def garble(directory: Path) -> None:
     ("damage", "message"),
     [
         (drop_a_verdict, "need one verdict each"),
-        (drop_a_task, "metrics.json speaks of 60 tasks, astar.parquet holds 59"),
+        (drop_a_task, "metrics.json counts 60 tasks, astar.parquet holds 59"),
         (garble, "verdicts.parquet cannot be read"),
     ],
 )
@@ -353,30 +386,30 @@ def test_training_sequences_are_drawn_with_the_criterion_of_their_data(report: R
     assert {(row["size"], row["seeds"]) for row in rows} == {("15M", "3"), ("46M", "1")}
 
 
-def test_bootstrap_steps_compare_tasks_that_start_and_step_both_answered(tmp_path: Path) -> None:
+def test_bootstrap_rounds_compare_tasks_that_start_and_round_both_answered(tmp_path: Path) -> None:
     write_bootstrap(tmp_path, rounds=1, tasks=30, samples=1)
     (chain,) = load_results([tmp_path]).chains
     start, after = (one.scores for one in chain.evaluations[:2])
     rows = optimal_in_both(start, after)
     assert rows.tolist() == (start.optimal[:, 0] & after.optimal[:, 0]).tolist()
     assert 0 < rows.sum() < after.optimal.sum()
-    model, astar, tasks = step_lengths(chain, chain.evaluations[1])
+    model, astar, tasks = round_lengths(chain, chain.evaluations[1])
     assert tasks == rows.sum()
     assert model.value == pytest.approx(after.trace_length[rows, 0].mean())
     assert astar.value == pytest.approx(after.astar_lengths[rows].mean())
 
 
-def test_shorter_traces_show_as_such_by_step_and_the_control_does_not(report: Report) -> None:
+def test_shorter_traces_show_as_such_by_round_and_the_control_does_not(report: Report) -> None:
     rows = [row for row in rows_of(report, "04-bootstrap-length") if row["run"].startswith("sokoban")]
     shorter = [float(row["shorter_percent"]) for row in rows]
-    assert [row["model"] for row in rows][-1] == "control, step 2"
+    assert [row["model"] for row in rows][-1] == "control, round 2"
     assert shorter == pytest.approx([0, 11, 22, 0], abs=2)
 
 
-def test_long_chains_keep_start_last_step_and_a_control(tmp_path: Path) -> None:
+def test_long_chains_keep_start_last_round_and_a_control(tmp_path: Path) -> None:
     write_bootstrap(tmp_path, rounds=9, tasks=5, samples=1)
     (chain,) = load_results([tmp_path]).chains
-    kept = fewer_steps(chain.evaluations)
+    kept = fewer_rounds(chain.evaluations)
     assert [(one.model.round, one.model.control) for one in kept] == [
         *((round_, False) for round_ in (0, 2, 4, 7, 9)),
         (9, True),
@@ -418,7 +451,7 @@ def test_quartiles_of_data_sets_are_those_of_their_columns(report: Report, tmp_p
 def test_example_searches_show_astar_and_models_on_the_same_tasks(report: Report) -> None:
     rows = rows_of(report, "12-searches")
     planners = {row["planner"] for row in rows}
-    assert planners == {"A*", "search-augmented", "Searchformer, step 2"}
+    assert planners == {"A*", "search-augmented", "Searchformer, round 2"}
     tasks = {row["task_id"] for row in rows}
     assert len(tasks) == 2
     for task in tasks:

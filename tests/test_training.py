@@ -1,11 +1,15 @@
 """Training: the paper's loss, the same gradient however it is computed, and runs that survive anything."""
 
+import contextlib
 import functools
 import json
 import math
 import os
 import resource
+import shutil
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,15 +19,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from synthetic import letter_tasks, write_dataset
 from torch.nn import functional
 
 from searchformer import cli
 from searchformer.dataset.batches import Sequences
 from searchformer.dataset.store import Dataset
+from searchformer.display import Silent
 from searchformer.errors import SearchformerError
-from searchformer.files import alone
+from searchformer.files import locked
 from searchformer.model import Transformer, load_model, make_config
 from searchformer.model.device import choose_device
 from searchformer.rollout import Prompt, Sampling, sample_naively
@@ -66,6 +72,21 @@ def options(dataset: Dataset, **changes) -> TrainOptions:
 
 def tiny(seed: int = 0) -> Transformer:
     return Transformer(make_config(SHAPE, vocabulary=10), generator=torch.Generator().manual_seed(seed))
+
+
+class AtStep(Silent):
+    """Calls `action` when step number `step` was done, before anything of it is logged."""
+
+    def __init__(self, step: int, action) -> None:
+        self.step, self.action = step, action
+
+    @contextlib.contextmanager
+    def bar(self, title, *, unit):
+        yield lambda done, total, note: self.action() if done == self.step else None
+
+
+def interrupt():
+    raise KeyboardInterrupt
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -297,8 +318,10 @@ def test_compiled_blocks_train_as_plain_ones_do(dataset, tmp_path, monkeypatch):
     """Through torch.compile's tracing and gradients, without its C++ code, which takes a compiler and a minute."""
     compile_block = torch.nn.Module.compile
     monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compile_block, backend="aot_eager"))
-    for name in ("plain", "compiled"):
-        train(options(dataset, steps=4, compile=name == "compiled"), tmp_path / name)
+    shape = "dim=8,layers=1,heads=1,ffn=8"  # layers share their code
+    for name in ("plain", "compiled"):  # large batches are always padded: a batch without padding is traced anew
+        settings = options(dataset, model=shape, batch_size=30, steps=3, compile=name == "compiled")
+        train(settings, tmp_path / name)
     pairs = zip(losses(tmp_path / "plain"), losses(tmp_path / "compiled"), strict=True)
     assert all(compiled == pytest.approx(plain, rel=1e-5) for plain, compiled in pairs)
 
@@ -314,17 +337,28 @@ def test_a_finished_run_is_left_as_it_is(dataset, tmp_path):
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(dataset, tmp_path, optimiser):
     settings = options(dataset, optimiser=optimiser)
     train(settings, tmp_path / "straight")
-
-    def interrupt(record):
-        if record["step"] == 10:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(settings, tmp_path / "broken", on_step=interrupt)
+        train(settings, tmp_path / "broken", display=AtStep(10, interrupt))
     assert losses(tmp_path / "broken") == losses(tmp_path / "straight")[:9]
     train(settings, tmp_path / "broken")
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "broken"))
     assert losses(tmp_path / "broken") == losses(tmp_path / "straight")
+
+
+def test_a_checkpoint_of_an_older_version_is_resumed(dataset, tmp_path):
+    """It also held a generator and a data position, and knew fewer options."""
+    train(options(dataset), tmp_path / "straight")
+    with pytest.raises(KeyboardInterrupt):
+        train(options(dataset), tmp_path / "old", display=AtStep(10, interrupt))
+    path = tmp_path / "old" / "checkpoint" / "state.safetensors"
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata()
+    known = json.loads(header["options"])
+    del known["optimiser"], known["init_digest"]
+    header |= {"data_position": header["step"], "options": json.dumps(known)}
+    save_file(load_file(path) | {"generator": torch.get_rng_state()}, path, metadata=header)
+    train(options(dataset), tmp_path / "old")
+    assert same(weights(tmp_path / "straight"), weights(tmp_path / "old"))
 
 
 def command(dataset: Dataset, out: Path, *more: str) -> list[str]:
@@ -341,7 +375,7 @@ def test_a_run_killed_at_random_ends_with_the_same_bits(dataset, tmp_path):
     """Real kills: -9, at moments that the generator draws, until the run gets through."""
     settings = ("--steps", "200", "--save-every", "20", "--weight-decay", "0.1", "--clip", "1")
     straight, broken = tmp_path / "straight", tmp_path / "broken"
-    subprocess.run([sys.executable, *command(dataset, straight, *settings)], env=environment(), check=True)
+    train(options(dataset, steps=200, save_every=20, weight_decay=0.1, clip=1), straight)
     generator, kills = np.random.default_rng(0), 0
     while kills < 2:
         target = int(generator.integers(20, 80)) + len(losses(broken))
@@ -372,6 +406,62 @@ def test_two_processes_have_the_losses_of_one(dataset, tmp_path):
     assert two["plan_loss"] == pytest.approx(one["plan_loss"], abs=1e-4)
 
 
+def run_on_two_machines(*places_and_options, succeed: bool = True) -> list[str]:
+    """Train in two processes without torchrun, in a directory each; what they print on stderr."""
+    machines, more = places_and_options[:2], places_and_options[2:]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    arguments = ["--data", "data", "--out", "run", "--model", SHAPE, "--steps", "12", "--batch-size", "6"]
+    arguments += ["--lr", "3e-3", "--save-every", "4", "--log-every", "1", "--device", "cpu", *more]
+    if "--eval-every" not in more:
+        arguments += ["--eval-every", "0"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "searchformer", "train", *arguments],
+            cwd=machine,
+            env=environment(**place, RANK=str(rank)),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, machine in enumerate(machines)
+    ]
+    try:
+        errors = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert all((process.returncode == 0) == succeed for process in processes), errors
+    return errors
+
+
+def test_only_the_first_machine_needs_the_run_and_the_model_to_fine_tune(dataset, tmp_path, monkeypatch):
+    """Each process has a directory of its own, and all that the second one finds there is the data set."""
+    monkeypatch.setattr("searchformer.train.precision._half_speedup", lambda config: 1.0)
+    start, straight, first, second = (tmp_path / name for name in ("start", "straight", "first", "second"))
+    train(options(dataset, steps=5, seed=3), start)
+    fine_tuning = options(dataset, init_from=start, validation=10, eval_every=4, precision="auto")
+    train(fine_tuning, straight)
+    with pytest.raises(KeyboardInterrupt):
+        train(fine_tuning, first / "run", display=AtStep(6, interrupt))
+    shutil.copytree(start, first / "start")
+    shutil.copytree(dataset.directory, first / "data")
+    shutil.copytree(dataset.directory, second / "data")
+    run_on_two_machines(first, second, "--init-from", "start", "--validation", "10", "--eval-every", "4")
+    assert losses(first / "run") == pytest.approx(losses(straight), abs=1e-5)
+    assert len(losses(first / "run")) == 12
+    assert [path.name for path in second.iterdir()] == ["data"]
+
+
+def test_an_error_of_the_first_process_is_told_by_all(dataset, tmp_path):
+    train(options(dataset, precision="auto"), tmp_path / "first" / "run")
+    for machine in ("first", "second"):
+        shutil.copytree(dataset.directory, tmp_path / machine / "data")
+    errors = run_on_two_machines(tmp_path / "first", tmp_path / "second", "--seed", "1", succeed=False)
+    assert all("seed is 0, asked for is 1" in text for text in errors)
+
+
 def test_the_model_with_the_least_validation_loss_is_kept(dataset, tmp_path):
     settings = {"validation": 10, "eval_every": 2, "steps": 40, "lr": 0.05, "warmup": 2, "save_every": 3}
     train(options(dataset, **settings), tmp_path / "run")
@@ -396,29 +486,23 @@ def test_a_run_out_of_patience_stops_and_resumes_to_the_same_bits(dataset, tmp_p
     assert result.step == 2 * len(looks) < 400
     assert min(looks) == looks[-3]
     assert train(settings, tmp_path / "straight").step == result.step
-
-    def die(record):
-        if record["step"] == result.step - 1:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(settings, tmp_path / "broken", on_step=die)
+        train(settings, tmp_path / "broken", display=AtStep(result.step - 1, interrupt))
     assert train(settings, tmp_path / "broken").step == result.step
     assert same(weights(tmp_path / "broken"), weights(tmp_path / "straight"))
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(dataset, tmp_path):
-    """The limit on file sizes stands for the full disk: the checkpoint no longer fits after the first ones."""
+    """A limit on file sizes takes the part of the full disk: after the first ones, checkpoints no longer fit."""
     state = tmp_path / "run" / "checkpoint" / "state.safetensors"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def fill_the_disk(record):
-        if record["step"] == 6:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    def fill_the_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
 
     try:
-        with pytest.raises(SearchformerError, match=r"checkpoint of step 8 .*; the one before is still there"):
-            train(options(dataset), tmp_path / "run", on_step=fill_the_disk)
+        with pytest.raises(SearchformerError, match=r"checkpoint of step 8 .*; the previous one is still there"):
+            train(options(dataset), tmp_path / "run", display=AtStep(6, fill_the_disk))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [path.name for path in state.parent.iterdir()] == [state.name]
@@ -454,7 +538,7 @@ def test_fine_tuning_starts_from_the_given_model(dataset, tmp_path):
 def test_clipping_bounds_the_step(dataset, tmp_path):
     """A gradient of norm 1e-9 is as small as AdamW's epsilon, so its step is a fraction of the rate."""
     settings = {"steps": 1, "warmup": 0, "weight_decay": 0}
-    start = first_model(dataset, options(dataset)).state_dict()
+    start = first_model(dataset, options(dataset), ALONE).state_dict()
 
     def furthest(**changes) -> float:
         out = tmp_path / str(len(changes))
@@ -516,13 +600,13 @@ def test_a_checkpoint_with_another_vocabulary_is_refused(dataset, tmp_path):
 
 def test_a_directory_with_another_run_is_refused(dataset, tmp_path):
     train(options(dataset), tmp_path / "run")
-    with pytest.raises(SearchformerError, match=r"other options \(steps 12 -> 14\); use another --out"):
+    with pytest.raises(SearchformerError, match=r"other options \(steps is 12, asked for is 14\)"):
         train(options(dataset, steps=14), tmp_path / "run")
 
 
 def test_two_runs_in_one_directory_do_not_mix(dataset, tmp_path):
     with (
-        alone(tmp_path / "run", doing="training"),
+        locked(tmp_path / "run", doing="training"),
         pytest.raises(SearchformerError, match="another process is training"),
     ):
         train(options(dataset), tmp_path / "run")
@@ -557,7 +641,21 @@ def test_the_command_prints_json_last(dataset, tmp_path, monkeypatch, capsys):
     summary = json.loads(out.splitlines()[-1])
     assert summary["step"] == 2
     assert Path(summary["plot"]).exists()
-    assert [line.partition(":")[0] for line in err.splitlines()] == ["step 1", "step 2"]
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["train"]
+
+
+def test_trackers_get_the_numbers_and_json_is_still_printed_last(dataset, tmp_path):
+    """trackio writes to a local database; nothing needs a network."""
+    trackers = ("--tracker", "trackio", "--tracker", "tensorboard")
+    arguments = command(dataset, tmp_path / "run", "--steps", "3", "--json", *trackers)
+    place = environment(TRACKIO_DIR=str(tmp_path / "trackio"), HF_HUB_OFFLINE="1")
+    done = subprocess.run([sys.executable, *arguments], env=place, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["step"] == 3
+    (database,) = (tmp_path / "trackio").glob("*.db")
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        stored = [json.loads(row[0]) for row in connection.execute("select metrics from metrics order by step")]
+    assert [row["train/loss"] for row in stored] == losses(tmp_path / "run")
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 
 def test_the_command_scores_greedy_answers(dataset, tmp_path, monkeypatch, capsys):

@@ -222,11 +222,8 @@ def _finish(data: Dataset, out: Path, shards: list[Shard], *, rule: str, round_n
     made = {"rule": rule, "round": round_number, "from": file_digest(data.directory / MANIFEST)}
     manifest = Manifest(
         package=__version__,
-        domain=old.domain,
-        settings=old.settings,
         config={**old.config, "bootstrap": made},
         vocabulary_digest=old.vocabulary_digest,
-        counts={split: sum(shard.rows for shard in shards if shard.split == split) for split in ("train", "test")},
         longest=longest,
         shards=shards,
     )

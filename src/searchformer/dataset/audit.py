@@ -1,15 +1,18 @@
 """What a data set holds: its sequence lengths, and whether anything leaks from training to testing.
 
 In: a complete data set. Out: frozen records for `searchformer inspect`. Shards are read as a stream, only the columns
-needed; what stays in memory is a few numbers per task: lengths, and identities as 8-byte fingerprints.
+needed; what stays in memory is a few numbers per task: lengths, and ids as 8-byte fingerprints.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from searchformer.dataset.store import SPLITS, Dataset
+from searchformer.display import Display, Silent
 from searchformer.domains import Domain, TaskError, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.tokens.vocabulary import Vocabulary
@@ -21,14 +24,14 @@ FINGERPRINT = 16
 
 
 class Leakage(BaseModel):
-    """What training and test have in common. Of `tasks`, those `examined` were taken apart."""
+    """What training and test have in common; layouts and symmetries are those of the tasks `examined`."""
 
     model_config = ConfigDict(frozen=True)
 
     tasks: dict[str, int]
     """Tasks by split."""
     examined: dict[str, int]
-    """Tasks whose layouts and, for the test split, images under symmetry were compared."""
+    """Tasks whose layouts were compared and, for the test split, also their rotations and reflections."""
     layouts: dict[str, int]
     """Distinct layouts among the tasks examined."""
     shared_layouts: int
@@ -38,9 +41,9 @@ class Leakage(BaseModel):
     duplicates_across: int
     """Distinct tasks that both splits have."""
     symmetric: int
-    """Test tasks examined that are a training task, rotated or reflected."""
+    """Test tasks examined that are a training task rotated or reflected."""
     wrong_ids: int
-    """Tasks examined whose prompt does not have the digest that `task_id` says."""
+    """Tasks examined whose prompt does not match their `task_id`."""
 
     @property
     def complete(self) -> bool:
@@ -71,48 +74,72 @@ def prompt_problem(domain: Domain, vocabulary: Vocabulary, prompt: list[int]) ->
     return domain.parse_prompt(vocabulary.decode(prompt))
 
 
-def audit_leakage(dataset: Dataset, *, limit: int, progress: Callable[[int], None] = lambda done: None) -> Leakage:
-    """Compare the splits. At most `limit` tasks of each, the first ones, are taken apart; identities are all compared.
+def audit_leakage(dataset: Dataset, *, limit: int, display: Display | None = None) -> Leakage:
+    """Compare the splits by all task ids, and by the layouts and symmetries of the first `limit` tasks of each.
 
-    A task's identity is the digest of its problem: an image of a test task is a training task if its digest is one's,
-    so training tasks need not be turned.
+    A task's id is the digest of its problem: an image of a test task is a training task if its digest is one's, so
+    training tasks need not be rotated and reflected.
     """
-    domain, vocabulary = make_domain(dataset.manifest.domain, dataset.manifest.settings), dataset.vocabulary
-    identities = {split: _identities(dataset, split) for split in SPLITS}
-    training = np.unique(identities["train"])
-    layouts: dict[str, np.ndarray] = {}
-    examined = dict.fromkeys(SPLITS, 0)
-    symmetric = wrong_ids = 0
-    for split in SPLITS:
-        found = []
-        for task_id, prompt in _prompts(dataset, split, limit):
-            problem = _problem(domain, vocabulary, prompt, f"{dataset.directory}: {split} task {task_id}")
-            wrong_ids += domain.task_id(problem) != task_id
-            found.append(_fingerprint(domain.layout_id(problem)))
-            if split == "test":
-                images = {_fingerprint(domain.task_id(image)) for image in domain.symmetric(problem)}
-                symmetric += bool(_among(np.array(list(images), dtype=np.uint64), training).any())
-            examined[split] += 1
-            progress(sum(examined.values()))
-        layouts[split] = np.unique(np.array(found, dtype=np.uint64))
+    ids = {split: _task_fingerprints(dataset, split) for split in SPLITS}
+    total = sum(min(limit, dataset.rows(split)) for split in SPLITS)
+    with (display or Silent()).bar("inspect", unit="tasks") as update:
+        done = count(1)
+        train, test = (_examine(dataset, split, limit, lambda: update(next(done), total, "")) for split in SPLITS)
     return Leakage(
         tasks={split: dataset.rows(split) for split in SPLITS},
-        examined=examined,
-        layouts={split: len(layouts[split]) for split in SPLITS},
-        shared_layouts=int(_among(layouts["test"], layouts["train"]).sum()),
-        duplicates={split: len(identities[split]) - len(np.unique(identities[split])) for split in SPLITS},
-        duplicates_across=int(_among(np.unique(identities["test"]), training).sum()),
-        symmetric=symmetric,
-        wrong_ids=wrong_ids,
+        examined={"train": train.tasks, "test": test.tasks},
+        layouts={"train": len(train.layouts), "test": len(test.layouts)},
+        shared_layouts=len(train.layouts & test.layouts),
+        duplicates={split: len(ids[split]) - len(np.unique(ids[split])) for split in SPLITS},
+        duplicates_across=int(np.isin(np.unique(ids["test"]), ids["train"]).sum()),
+        symmetric=_tasks_with_image_among(test.images, ids["train"]),
+        wrong_ids=train.wrong_ids + test.wrong_ids,
     )
+
+
+@dataclass
+class _Examined:
+    """What the tasks of a split were found to be."""
+
+    tasks: int = 0
+    layouts: set[int] = field(default_factory=set)
+    """Fingerprints of layouts."""
+    images: list[set[int]] = field(default_factory=list)
+    """For each task of the test split, fingerprints of the task rotated and reflected."""
+    wrong_ids: int = 0
+
+
+def _examine(dataset: Dataset, split: str, limit: int, tick: Callable[[], None]) -> _Examined:
+    """Rebuild the first `limit` tasks of a split from their prompts; calls `tick` after each."""
+    domain, examined = make_domain(dataset.manifest.domain, dataset.manifest.settings), _Examined()
+    for task_id, prompt in _prompts(dataset, split, limit):
+        try:
+            problem = prompt_problem(domain, dataset.vocabulary, prompt)
+        except TaskError as error:
+            place = f"{dataset.directory}: {split} task {task_id}"
+            raise SearchformerError(f"{place}: the prompt is not a task of {domain.name}: {error}") from error
+        examined.tasks += 1
+        examined.wrong_ids += domain.task_id(problem) != task_id
+        examined.layouts.add(_fingerprint(domain.layout_id(problem)))
+        if split == "test":
+            examined.images.append({_fingerprint(domain.task_id(image)) for image in domain.symmetric(problem)})
+        tick()
+    return examined
+
+
+def _tasks_with_image_among(images: list[set[int]], ids: np.ndarray) -> int:
+    """How many tasks have one of their images among `ids`, fingerprints uint64 [tasks]."""
+    task_of = np.repeat(np.arange(len(images)), [len(each) for each in images])
+    fingerprints = np.array([image for each in images for image in each], dtype=np.uint64)
+    return len(np.unique(task_of[np.isin(fingerprints, ids)]))
 
 
 def _fingerprint(digest: str) -> int:
     return int(digest[:FINGERPRINT], 16)
 
 
-def _identities(dataset: Dataset, split: str) -> np.ndarray:
-    """Fingerprints of a split's tasks, uint64 [rows]."""
+def _task_fingerprints(dataset: Dataset, split: str) -> np.ndarray:
+    """Fingerprints of a split's task ids, uint64 [rows]."""
     parts = [np.empty(0, dtype=np.uint64)]
     for batch in dataset.batches(split, ["task_id"]):
         prefixes = "".join(task_id[:FINGERPRINT] for task_id in batch.column("task_id").to_pylist())
@@ -121,7 +148,7 @@ def _identities(dataset: Dataset, split: str) -> np.ndarray:
 
 
 def _prompts(dataset: Dataset, split: str, limit: int) -> Iterator[tuple[str, list[int]]]:
-    """Identity and prompt of the first `limit` tasks."""
+    """Id and prompt of the first `limit` tasks."""
     left = limit
     for batch in dataset.batches(split, ["task_id", "prompt"]):
         column = batch.column("prompt")
@@ -131,18 +158,3 @@ def _prompts(dataset: Dataset, split: str, limit: int) -> Iterator[tuple[str, li
         left -= batch.num_rows
         if left <= 0:
             return
-
-
-def _problem(domain: Domain, vocabulary: Vocabulary, prompt: list[int], place: str) -> np.ndarray:
-    try:
-        return prompt_problem(domain, vocabulary, prompt)
-    except TaskError as error:
-        raise SearchformerError(f"{place}: the prompt is not a task of {domain.name}: {error}") from error
-
-
-def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Which of `values` are in the sorted array `known`, bool [len(values)]."""
-    if not len(known):
-        return np.zeros(len(values), dtype=bool)
-    places = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return known[places] == values

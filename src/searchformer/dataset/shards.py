@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from searchformer.dataset.options import GenerateOptions as GenerateConfig
+from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, schema
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing
 from searchformer.search import Sampler, Searcher
-from searchformer.search.searcher import Rows
+from searchformer.search.searcher import AcceptedTasks
 from searchformer.tokens.vocabulary import Vocabulary
 
 ROWS_PER_SHARD = 8192
@@ -29,7 +29,7 @@ PATIENCE = 200_000
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """What the coordinator needs to know of a shard's rows, in the order they were drawn."""
+    """What the coordinator needs to know about a shard's rows, in the order they were drawn."""
 
     fingerprints: np.ndarray
     """uint64 [rows]: the first 8 bytes of task_id. Equal ones count as equal tasks: at worst, one task is left out."""
@@ -91,7 +91,7 @@ class SplitWriter:
 class ShardMaker:
     """Makes shards of one configuration, with warm kernels and memory."""
 
-    def __init__(self, config: GenerateConfig) -> None:
+    def __init__(self, config: GenerateOptions) -> None:
         self.config, self.domain = config, config.make_domain()
         self.vocabulary = Vocabulary.of(self.domain.token_list())
         self.ids = self.vocabulary.encode(self.domain.token_list())
@@ -101,7 +101,7 @@ class ShardMaker:
     def make(
         self, directory: Path, shard: int, rows: int, progress: Callable[[int, dict[str, int]], None]
     ) -> ShardIndex:
-        """Write the shard's files and, last, its index. `progress` hears of new rows and of all rejections so far."""
+        """Write the shard's files and, last, its index; calls `progress` with new rows and all rejections so far."""
         index_path = directory / f"{shard:05d}.npz"
         paths = [directory / f"{shard:05d}.{split}.parquet" for split in SPLITS]
         with replacing(paths[0]) as train, replacing(paths[1]) as test:
@@ -146,7 +146,7 @@ class ShardMaker:
         rejected = {**sampler.rejected(), "duplicate": duplicates}
         return ShardIndex(np.frombuffer(b"".join(fingerprints), dtype=">u8"), np.array(flags, dtype=bool), rejected)
 
-    def _identify(self, batch: Rows) -> tuple[list[bytes], np.ndarray]:
+    def _identify(self, batch: AcceptedTasks) -> tuple[list[bytes], np.ndarray]:
         """Digests of the rows' tasks, and which belong to the test split: both by content alone."""
         name = self.domain.name.encode()
         problems = batch.problems.astype("<i4", copy=False)
@@ -159,7 +159,7 @@ class ShardMaker:
         ]
         return digests, np.array(is_test, dtype=bool)
 
-    def _table(self, batch: Rows, digests: list[bytes], *, keep: np.ndarray) -> pa.RecordBatch:
+    def _table(self, batch: AcceptedTasks, digests: list[bytes], *, keep: np.ndarray) -> pa.RecordBatch:
         """The rows that `keep` [rows] names, copied."""
         lengths = {part: np.diff(batch.ends[part]) for part in PARTS}
         arrays = [pa.array([digests[row].hex() for row in np.flatnonzero(keep)], type=pa.string())]
@@ -195,7 +195,7 @@ def copy_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) 
         writer.close()
 
 
-def too_narrow(config: GenerateConfig, found: int, rejected: dict[str, int]) -> SearchformerError:
+def too_narrow(config: GenerateOptions, found: int, rejected: dict[str, int]) -> SearchformerError:
     """The error for settings that do not give as many distinct tasks."""
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected.items() if count)
     return SearchformerError(

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_json
 from searchformer.tokens.vocabulary import Vocabulary
 
 MANIFEST = "manifest.json"
+FORMAT = 2
+"""Version of the manifest's layout."""
 SPLITS = ("train", "test")
 PARTS = ("prompt", "trace", "plan")
 
@@ -45,26 +47,58 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: int = 1
+    format: int = Field(default=FORMAT, le=FORMAT)
     """Version of this layout."""
     package: str
     """Version of searchformer that wrote it."""
-    domain: str
-    """Name of the domain in the registry."""
-    settings: dict[str, Any]
-    """The domain's settings: sizes, number of walls, token format."""
     config: dict[str, Any]
-    """How the data set was made."""
+    """How the data set was made; among others, `domain` and its `settings`."""
     vocabulary_digest: str
     """Digest of `vocabulary.json`."""
-    counts: dict[str, int]
-    """Tasks per split, and rejected candidates by reason under `rejected.*`."""
     rejected: list[dict[str, int]] = []
-    """The same by reason for every shard number, so that appending can add to them."""
+    """For every shard number, rejected candidates by reason."""
     longest: dict[str, int]
     """Longest prompt, trace and plan, in tokens."""
     shards: list[Shard]
     """All files, in order."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_format_1(cls, stored: Any) -> Any:
+        """Format 1 had domain and settings also outside of `config`, and the sums that `counts` computes."""
+        if not isinstance(stored, dict):
+            return stored
+        stored = dict(stored)
+        outside = {name: stored.pop(name) for name in ("domain", "settings") if name in stored}
+        if outside and isinstance(stored.get("config"), dict):
+            stored["config"] = outside | stored["config"]
+        stored.pop("counts", None)
+        return stored
+
+    @field_validator("config")
+    @classmethod
+    def _names_a_domain(cls, config: dict[str, Any]) -> dict[str, Any]:
+        if missing := {"domain", "settings"} - config.keys():
+            raise ValueError(f"it lacks {' and '.join(sorted(missing))}")
+        return config
+
+    @property
+    def domain(self) -> str:
+        """Name of the domain in the registry."""
+        return self.config["domain"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The domain's settings: sizes, number of walls, token format."""
+        return self.config["settings"]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Tasks per split, and rejected candidates by reason under `rejected.*`."""
+        tasks = {split: sum(shard.rows for shard in self.shards if shard.split == split) for split in SPLITS}
+        reasons = dict.fromkeys(reason for shard in self.rejected for reason in shard)
+        totals = {f"rejected.{reason}": sum(shard.get(reason, 0) for shard in self.rejected) for reason in reasons}
+        return tasks | totals
 
 
 def schema(vocabulary: Vocabulary, extra: Sequence[pa.Field] = ()) -> pa.Schema:
@@ -97,12 +131,12 @@ class Dataset:
             raise SearchformerError(f"{self.directory / MANIFEST}: field {place}: {first['msg']}") from error
         self.vocabulary = Vocabulary.load(self.directory)
         if self.vocabulary.digest != self.manifest.vocabulary_digest:
-            raise SearchformerError(f"{self.directory}: vocabulary.json is not the one the manifest names")
+            raise SearchformerError(f"{self.directory}: vocabulary.json is not the one the manifest names; restore it")
         if verify:
             self.verify()
 
     def verify(self) -> None:
-        """Raise, naming the file, unless every shard has the size and bytes the manifest says."""
+        """Raise, naming the file, unless every shard has the bytes that the manifest says."""
         for shard in self.manifest.shards:
             path = self.directory / shard.file
             if not path.is_file():

@@ -93,7 +93,7 @@ def panels(rows: int, columns: int, *, width: float = 3.3, height: float = 2.6, 
 
 
 def fold(count: int, most: int = 3) -> tuple[int, int]:
-    """Rows and columns for `count` panels, at most so many side by side."""
+    """Rows and columns for `count` panels, at most `most` side by side."""
     columns = min(count, most)
     return -(-count // columns), columns
 
@@ -144,7 +144,7 @@ def colour(model: ModelKind) -> str:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """`text` in lines of at most so many characters, for titles of narrow panels."""
+    """`text` in lines of at most `columns` characters, for titles of narrow panels."""
     return textwrap.fill(text, columns)
 
 

@@ -190,7 +190,7 @@ def trace_validity(results: Results) -> Iterator[Chart]:
         "10-trace-validity",
         "Validity of traces",
         "Every answer's trace is checked as an execution of non-deterministic A*; an illegal one is counted under "
-        "its first violation.",
+        "its first violation, one that could not be decided as undecided.",
         figure,
         ("task", "model", "sequences", "kind", "traces", "percent"),
         tuple(rows),

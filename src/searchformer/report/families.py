@@ -1,4 +1,4 @@
-"""Which models belong in one figure: the steps of a bootstrap, or the searching models of one kind of task."""
+"""Which models belong in one figure: the rounds of a bootstrap, or the searching models of one kind of task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MOST_MODELS = 6
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Models that belong in one figure: the steps of a bootstrap, or the searching models of one kind of task."""
+    """Models that belong in one figure: the rounds of a bootstrap, or the searching models of one kind of task."""
 
     label: str
     evaluations: tuple[Evaluation, ...]
@@ -52,9 +52,9 @@ def families(results: Results) -> list[Family]:
     """What figures 5 to 7 are drawn of: each bootstrap; without any, the largest searching models of each task."""
     found = []
     for chains in chain_kinds(results).values():
-        shown = fewer_steps(chains[0].evaluations)
+        shown = fewer_rounds(chains[0].evaluations)
         note = f"Seed {chains[0].start.seed} of {len(chains)} seeds. " if len(chains) > 1 else ""
-        note += "Some steps are not drawn. " if len(shown) < len(chains[0].evaluations) else ""
+        note += "Some rounds are not drawn. " if len(shown) < len(chains[0].evaluations) else ""
         found.append(Family(kind_label(chains[0]), shown, note))
     if found:
         return found
@@ -72,14 +72,14 @@ def families(results: Results) -> list[Family]:
     return found
 
 
-def fewer_steps(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation, ...]:
-    """At most `MOST_MODELS` of a chain: its start, its last step, steps between at even distances, a control."""
+def fewer_rounds(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation, ...]:
+    """At most `MOST_MODELS` of a chain: its start, its last round, rounds between at even distances, a control."""
     if len(evaluations) <= MOST_MODELS:
         return evaluations
     controls = [one for one in evaluations if one.model.control][-1:]
-    steps = [one for one in evaluations if not one.model.control]
-    places = np.unique(np.linspace(0, len(steps) - 1, MOST_MODELS - len(controls)).round().astype(int))
-    return (*(steps[place] for place in places), *controls)
+    rounds = [one for one in evaluations if not one.model.control]
+    places = np.unique(np.linspace(0, len(rounds) - 1, MOST_MODELS - len(controls)).round().astype(int))
+    return (*(rounds[place] for place in places), *controls)
 
 
 def model_label(one: Evaluation, family: Family) -> str:

@@ -14,12 +14,12 @@ from searchformer.report.examples import example_searches
 from searchformer.report.lengths import box_plots, histograms, scatter
 from searchformer.report.performance import pass_at_k, task_size, training_sequences
 from searchformer.report.results import Results
-from searchformer.report.steps import bootstrap_steps
+from searchformer.report.rounds import bootstrap_rounds
 
 FIGURES: dict[str, Callable[[Results], Iterator[Chart]]] = {
     "2 correct answers against training sequences": training_sequences,
     "3 performance against task size": task_size,
-    "4 search length by bootstrapping step": bootstrap_steps,
+    "4 search length by bootstrapping round": bootstrap_rounds,
     "5 histograms of average-on-optimal length": histograms,
     "6 box plots of average-on-optimal length": box_plots,
     "7 A*'s length against the model's": scatter,

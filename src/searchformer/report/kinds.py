@@ -55,7 +55,7 @@ class ModelKind:
     sequences: int | None
     """Number of training sequences."""
     round: int = 0
-    """Number of bootstrapping rounds."""
+    """Number of bootstrapping rounds, those before the bootstrap at hand included."""
     control: bool = False
     """Fine-tuned as the bootstrapped model was, but on the original traces."""
     rule: str = ""
@@ -68,16 +68,16 @@ class ModelKind:
 
     @property
     def family(self) -> str:
-        """What it is called in the paper, without the step."""
+        """What it is called in the paper, without the round."""
         if self.control:
             return "control"
         return "Searchformer" if self.round else self.variant
 
     @property
     def name(self) -> str:
-        """What it is called in the paper: `solution-only`, `Searchformer, step 2`."""
-        step = f", step {self.round}" if self.round else ""
-        return f"{self.family}{step}" + (f" ({self.rule})" if self.rule and self.round else "")
+        """What it is called in the paper: `solution-only`, `Searchformer, round 2`."""
+        number = f", round {self.round}" if self.round else ""
+        return f"{self.family}{number}" + (f" ({self.rule})" if self.rule and self.round else "")
 
     @property
     def label(self) -> str:

@@ -1,6 +1,7 @@
 """How many test tasks are answered: against training sequences, task size, and number of answers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ from searchformer.report.charts import (
     panels,
     thousands,
 )
-from searchformer.report.kinds import TaskKind
+from searchformer.report.kinds import ModelKind, TaskKind
 from searchformer.report.results import Group, Results
 from searchformer.report.tables import Measured, measure
 
@@ -41,7 +42,7 @@ def plain(results: Results) -> list[Group]:
 
 
 def percent_axis(axis: Axes, *, low: float = 0.0) -> None:
-    """A y axis from 0, or the step of twenty below `low`, to 100, with room for markers at both ends."""
+    """A y axis from 0, or the multiple of twenty below `low`, to 100, with room for markers at both ends."""
     ticks = [tick for tick in range(0, 101, 20) if tick + 20 > low]
     axis.set_ylim(ticks[0] - 0.03 * (100 - ticks[0]), 103)
     axis.set_yticks(ticks)
@@ -165,16 +166,21 @@ def _longest_lines(lines: dict[Any, list[Group]]) -> dict[Any, list[Group]]:
     return {key: lines[key] for key in lines if key in best.values()}
 
 
+def _apart_from_sequences(group: Group) -> tuple[TaskKind, ModelKind]:
+    """What models share that differ in the number of training sequences only."""
+    return group.task, replace(group.model, sequences=None)
+
+
 def pass_at_k(results: Results) -> Iterator[Chart]:
     """Figure 11: the chance that k answers hold an optimal, or a correct, plan."""
     groups = [group for group in results.groups if group.samples > 1]
     if not groups:
         raise MissingInputError("needs evaluations with two or more answers per task")
-    largest: dict[Any, int] = {}
+    most_sequences: dict[Any, int] = {}
     for group in groups:
-        alike = (group.task, group.model.size, group.model.variant)
-        largest[alike] = max(largest.get(alike, 0), group.model.sequences or 0)
-    chosen = [g for g in groups if (g.model.sequences or 0) == largest[(g.task, g.model.size, g.model.variant)]]
+        alike = _apart_from_sequences(group)
+        most_sequences[alike] = max(most_sequences.get(alike, 0), group.model.sequences or 0)
+    chosen = [g for g in groups if (g.model.sequences or 0) == most_sequences[_apart_from_sequences(g)]]
     tasks = list(dict.fromkeys(group.task for group in chosen))
     sizes = [group.model.size for group in chosen]
     figure, axes = panels(len(tasks), 2, height=2.4, sharey="row")
@@ -208,7 +214,7 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
         "11-pass-at-k",
         "pass@k",
         "Chance that at least one of k answers holds an optimal (left) or correct (right) plan: the unbiased "
-        "estimate from all answers. Of models that differ in training sequences only, the one with most is drawn. "
+        "estimate from all answers. Of models that differ in training sequences only, the one with the most is drawn. "
         "Bands: standard error over seeds.",
         figure,
         ("task", "size", "model", "sequences", "curve", "k", "percent", "standard_error", "seeds"),

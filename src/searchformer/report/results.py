@@ -81,7 +81,7 @@ class Evaluation:
         task_ids = astar.column("task_id").to_pylist()
         if len(task_ids) != self.stored["tasks"]:
             raise SearchformerError(
-                f"{self.directory}: metrics.json speaks of {self.stored['tasks']} tasks, astar.parquet holds "
+                f"{self.directory}: metrics.json counts {self.stored['tasks']} tasks, astar.parquet holds "
                 f"{len(task_ids)}; run `searchformer evaluate` again"
             )
         try:
@@ -91,10 +91,10 @@ class Evaluation:
 
     @cached_property
     def violations(self) -> Counter[str]:
-        """How many judged traces are `legal`, and how many break the rules, by the first violation's kind."""
+        """How many judged traces are `legal`, and how many are not or `undecided`, by the first violation's kind."""
         legal = self.verdicts.column("trace_legal").to_pylist()
         kinds = self.verdicts.column("violation").to_pylist()
-        judged = [(fine, kind) for fine, kind in zip(legal, kinds, strict=True) if fine is not None]
+        judged = [(fine, kind) for fine, kind in zip(legal, kinds, strict=True) if fine is not None or kind]
         return Counter("legal" if fine else (kind or "unnamed").split(":")[0] for fine, kind in judged)
 
 
@@ -207,8 +207,8 @@ def load_results(runs: Sequence[Path]) -> Results:
         if "metrics.jsonl" in files:
             curves.append(load_curve(directory / "metrics.jsonl", name))
         manifest = read_json(directory / "manifest.json", what="manifest") if "manifest.json" in files else {}
-        if {"shards", "config", "settings"} <= manifest.keys():  # rollouts have a manifest too
-            datasets.append(load_lengths(directory, name, deterministic=bool(manifest["config"].get("deterministic"))))
+        if {"shards", "config", "vocabulary_digest"} <= manifest.keys():  # rollouts have a manifest too
+            datasets.append(load_lengths(directory, name))
         if "bootstrap.json" in files:
             bootstraps[directory] = name
     listed = [load_chain(directory, name, evaluations) for directory, name in bootstraps.items()]
@@ -271,17 +271,21 @@ def short_size(trained: dict[str, Any]) -> str:
 def load_chain(directory: Path, name: str, evaluations: dict[Path, Evaluation]) -> Chain:
     """The evaluations that a bootstrap.json lists, which also says which round each belongs to.
 
-    `evaluations` gets the same knowledge, so that tables and figures agree.
+    Rounds are counted on from those of the model that the bootstrap started from. `evaluations` gets the same
+    knowledge, so that tables and figures agree.
     """
     stored = read_json(directory / "bootstrap.json", what="bootstrap run")
     found = []
-    for entry in stored.get("rounds", []):
+    earlier_rounds = 0
+    for entry in sorted(stored.get("rounds", []), key=lambda entry: entry["round"]):
         place = (directory / str(entry.get("evaluation"))).resolve()
         if place not in evaluations:
             continue
+        if entry["round"] == 0:
+            earlier_rounds = evaluations[place].model.round
         control = bool(entry.get("control"))
         rule = str(stored.get("rule") or "") if entry["round"] and not control else ""
-        model = replace(evaluations[place].model, round=entry["round"], control=control, rule=rule)
+        model = replace(evaluations[place].model, round=earlier_rounds + entry["round"], control=control, rule=rule)
         evaluations[place] = replace(evaluations[place], model=model)
         found.append(evaluations[place])
     return Chain(name, tuple(sorted(found, key=lambda one: (one.model.control, one.model.round))))
@@ -323,7 +327,7 @@ def load_curve(path: Path, name: str) -> Curve:
     return Curve(name, tuple(rows))
 
 
-def load_lengths(directory: Path, name: str, *, deterministic: bool) -> DataLengths:
+def load_lengths(directory: Path, name: str) -> DataLengths:
     """The length columns of a data set; nothing else of it is read."""
     dataset = Dataset(directory)
     columns = ["prompt_length", "trace_length", "plan_length"]
@@ -333,5 +337,7 @@ def load_lengths(directory: Path, name: str, *, deterministic: bool) -> DataLeng
         if batches:
             table = pa.Table.from_batches(batches)
             lengths[split] = {column.removesuffix("_length"): table.column(column).to_numpy() for column in columns}
-    task = TaskKind.of(dataset.manifest.domain, dataset.manifest.settings, deterministic=deterministic)
+    manifest = dataset.manifest
+    deterministic = bool(manifest.config.get("deterministic"))
+    task = TaskKind.of(manifest.domain, manifest.settings, deterministic=deterministic)
     return DataLengths(name, task, lengths)

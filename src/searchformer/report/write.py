@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import make_directory, read_json, write_json, write_text
 from searchformer.report.charts import Chart, save
@@ -35,22 +36,18 @@ class Report:
     """One line per figure or result that is not in the report."""
 
 
-def write_report(
-    runs: Sequence[Path], *, out: Path, on_figure: Callable[[int, int], None] = lambda done, total: None
-) -> Report:
-    """Write a report on everything found below `runs` into `out`; files of an earlier report there are removed.
-
-    `on_figure` hears how many figures are done, and of how many.
-    """
+def write_report(runs: Sequence[Path], *, out: Path, display: Display | None = None) -> Report:
+    """Write a report on everything found below `runs` into `out`; files of an earlier report there are removed."""
     results = load_results(runs)
     drawn = draw_all(results)
     tables = all_tables(results)
-    forget_earlier(out)
+    remove_earlier(out)
     figures, table_directory = make_directory(out / "figures"), make_directory(out / "tables")
     files = []
-    for done, chart in enumerate(drawn.charts, start=1):
-        files += save(chart, figures)
-        on_figure(done, len(drawn.charts))
+    with (display or Silent()).bar("report", unit="figures") as update:
+        for done, chart in enumerate(drawn.charts, start=1):
+            files += save(chart, figures)
+            update(done, len(drawn.charts), "")
     for table in tables:
         for ending, written in WRITERS.items():
             files.append(table_directory / f"{table.name}.{ending}")
@@ -63,7 +60,7 @@ def write_report(
     return Report(out, found_line(results), names, drawn.charts, tuple(tables), left_out)
 
 
-def forget_earlier(out: Path) -> None:
+def remove_earlier(out: Path) -> None:
     """Remove the files that an earlier report left in `out`, so that no figure of other runs stays behind."""
     if not (out / LIST).exists():
         return
@@ -71,6 +68,8 @@ def forget_earlier(out: Path) -> None:
     for name in listed.get("files", []):
         path = out / name
         if not path.resolve().is_relative_to(out.resolve()):
-            raise SearchformerError(f"{out / LIST} lists {name}, which is outside of {out}; remove it and try again")
+            raise SearchformerError(
+                f"{out / LIST} lists {name}, which is outside of {out}; remove the list and try again"
+            )
         path.unlink(missing_ok=True)
     (out / LIST).unlink()

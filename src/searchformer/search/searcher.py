@@ -43,8 +43,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A batch of accepted tasks. R rows; a part's row r is part[ends[r] : ends[r + 1]]."""
+class AcceptedTasks:
+    """A batch of accepted tasks as rows of ids. R rows; a part's row r is part[ends[r] : ends[r + 1]]."""
 
     problems: np.ndarray
     """int32 [R, problem_size]."""
@@ -91,7 +91,7 @@ class Searcher:
 
     def sample(
         self, ids: np.ndarray, *, seed: int, part: int, tasks: int, pairs: int, max_trace_tokens: int
-    ) -> Iterator[tuple[Rows, dict[str, int]]]:
+    ) -> Iterator[tuple[AcceptedTasks, dict[str, int]]]:
         """Batches of accepted tasks, `tasks` in all, with the candidates rejected so far by reason."""
         sampler = Sampler(self, ids, seed=seed, part=part, pairs=pairs, max_trace_tokens=max_trace_tokens)
         done = 0
@@ -173,7 +173,7 @@ class Sampler:
         self.state_size, self.room = self._sizes()
         self.kernels = specialise(kernel, FUNCTIONS, domain.rules, compiled=domain.compiled, STATE_SIZE=self.state_size)
 
-    def draw(self, most: int, *, candidates: int = 1 << 62) -> Rows:
+    def draw(self, most: int, *, candidates: int = 1 << 62) -> AcceptedTasks:
         """The next accepted tasks: `most` or fewer, from that many `candidates`. The next draw overwrites them."""
         domain, output, words = self.searcher.domain, self.output, len(self.searcher.domain.all_words)
         output.cursor[kernel.ROWS] = 0
@@ -277,10 +277,10 @@ def _enlarged(output: kernel.Output) -> kernel.Output:
     return larger._replace(cursor=output.cursor, rejected=output.rejected)
 
 
-def _rows(output: kernel.Output, rows: int) -> Rows:
+def _rows(output: kernel.Output, rows: int) -> AcceptedTasks:
     ends = {"prompt": output.prompt_ends, "trace": output.trace_ends, "plan": output.plan_ends}
     values = {"prompt": output.prompts, "trace": output.traces, "plan": output.plans}
-    return Rows(
+    return AcceptedTasks(
         problems=output.problems[:rows],
         parts={part: values[part][: ends[part][rows]] for part in values},
         ends={part: ends[part][: rows + 1] for part in values},

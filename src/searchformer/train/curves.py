@@ -18,8 +18,9 @@ def plot_curves(directory: Path) -> Path:
     above, below = figure.subplots(2, 1, sharex=True)
     _draw(above, [r for r in records if r["kind"] == "train"], ("loss",), prefix="train ")
     evaluations = [record for record in records if record["kind"] == "eval"]
-    _draw(above, evaluations, LOSSES, prefix="test ")
-    _draw(below, evaluations, ACCURACIES, prefix="test ")
+    split = f"{evaluations[0].get('split', 'test')} " if evaluations else ""
+    _draw(above, evaluations, LOSSES, prefix=split)
+    _draw(below, evaluations, ACCURACIES, prefix=split)
     above.set(ylabel="loss (nats per token)", yscale="log")
     below.set(ylabel="accuracy", xlabel="step", ylim=(0, 1.02))
     for axes in (above, below):

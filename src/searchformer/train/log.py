@@ -1,8 +1,10 @@
-"""What a run says of itself while it trains: `metrics.jsonl` always, TensorBoard and trackio when asked for."""
+"""Where a run's numbers go while it trains: always to `metrics.jsonl`, to TensorBoard and trackio if asked for."""
 
+import contextlib
 import importlib
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +60,11 @@ class Tracker:
 
 def make_trackers(names: Sequence[str], directory: Path) -> list[Tracker]:
     """Listeners that pass the numbers on to `tensorboard` or `trackio`."""
-    known = {"tensorboard": _tensorboard, "trackio": _trackio}
+    makers = {"tensorboard": _tensorboard, "trackio": _trackio}
     for name in names:
-        if name not in known:
-            raise SearchformerError(f"a tracker is one of {', '.join(known)}; found {name!r}")
-    return [known[name](directory) for name in names]
+        if name not in makers:
+            raise SearchformerError(f"a tracker is one of {', '.join(makers)}; found {name!r}")
+    return [makers[name](directory) for name in names]
 
 
 def _tensorboard(directory: Path) -> Tracker:
@@ -77,9 +79,16 @@ def _tensorboard(directory: Path) -> Tracker:
 
 
 def _trackio(directory: Path) -> Tracker:
+    """Logs to a local database; `trackio show --project searchformer` draws it."""
     module = _require("trackio", "trackio")
-    module.init(project="searchformer", name=directory.name)
-    return Tracker(lambda numbers, step: module.log(numbers, step=step), module.finish)
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the command's own result
+        module.init(project="searchformer", name=directory.name)
+
+    def finish() -> None:
+        with contextlib.redirect_stdout(sys.stderr):
+            module.finish()
+
+    return Tracker(lambda numbers, step: module.log(numbers, step=step), finish)
 
 
 def _require(module: str, package: str) -> Any:

@@ -1,6 +1,6 @@
-"""Training from start to end, or from the last checkpoint to the end. Out: a directory with
+"""Training from the first step, or from the last checkpoint, to the last step. Out: a directory with
 
-`config.json` (the options as resolved), `metrics.jsonl`, `checkpoint/` (the state to go on from) and `model/`.
+`config.json` (the options as resolved), `metrics.jsonl`, `checkpoint/` (the state to resume from) and `model/`.
 Try: `searchformer train --data DIR --model 1M --steps 1000 --out runs/first`.
 """
 
@@ -19,10 +19,11 @@ from torch import Tensor
 from searchformer import __version__
 from searchformer.dataset.batches import Batch, Batches, Sequences
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
+from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, write_json
 from searchformer.model import Transformer, save_model
-from searchformer.train.checkpoint import State, generator_state, load_state, save_state
+from searchformer.train.checkpoint import State, load_state, save_state
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import Listener, MetricsLog, Record
 from searchformer.train.objective import Objective, to_device
@@ -34,10 +35,9 @@ from searchformer.train.setup import (
     check_lengths,
     compile_blocks,
     first_model,
-    known,
     model_directory,
     open_sequences,
-    settle_precision,
+    run_precision,
 )
 
 ExactMatch = Callable[[Transformer], float]
@@ -62,44 +62,43 @@ def train(
     options: TrainOptions,
     out: Path,
     *,
+    display: Display | None = None,
     listeners: Sequence[Listener] = (),
-    on_step: Listener | None = None,
     exact_match: Callable[[Dataset, Sequences], ExactMatch] | None = None,
     bootstrap_round: int = 0,
 ) -> TrainResult:
-    """Train as `options` say, or go on with the run in `out`.
+    """Train as `options` say, or resume the run in `out`.
 
-    `listeners` hear what metrics.jsonl gets, `on_step` hears of every step; `exact_match` makes the scorer of greedy
-    answers. Under torchrun every process calls this; the first one writes.
+    `listeners` get the records of metrics.jsonl; `exact_match` makes the scorer of greedy answers. Under torchrun every
+    process calls this; the first one reads and writes the run's directory.
     """
     out = Path(out)
     with joined(options.device) as processes, contextlib.ExitStack() as stack:
-        if processes.is_first:
-            stack.enter_context(locked(out, doing="training"))
-        run = _Run(options, out, processes, listeners, bootstrap_round)
-        return run.to_the_end(on_step=on_step, exact_match=exact_match)
+        processes.from_first(lambda: stack.enter_context(locked(out, doing="training")))
+        training = _Training(options, out, processes, listeners, bootstrap_round)
+        shown = display if display is not None and processes.is_first else Silent()
+        return training.run(shown, exact_match=exact_match)
 
 
 @dataclass
-class _Best:
-    """The weights with the least validation loss so far."""
+class _BestWeights:
+    """The weights with the lowest validation loss so far."""
 
     weights: Tensor
     loss: float = math.inf
     step: int = 0
-    waited: int = 0
-    """Evaluations since."""
+    evaluations_since: int = 0
 
-    def see(self, loss: float, step: int, weights: Tensor) -> None:
-        """Take these weights if they are better."""
+    def update(self, loss: float, step: int, weights: Tensor) -> None:
+        """Keep these weights if they are better."""
         if loss < self.loss:
             self.weights.copy_(weights)
-            self.loss, self.step, self.waited = loss, step, 0
+            self.loss, self.step, self.evaluations_since = loss, step, 0
         else:
-            self.waited += 1
+            self.evaluations_since += 1
 
 
-class _Run:
+class _Training:
     """Everything that one run holds while it trains."""
 
     def __init__(
@@ -113,22 +112,29 @@ class _Run:
         self.out, self.processes = out, processes
         self.dataset = Dataset(options.data)
         self.options = options = options.resolved(domain=self.dataset.manifest.domain)
+        assert options.steps is not None
+        assert options.batch_size is not None
+        self.steps = options.steps
         self.bootstrap_round = bootstrap_round
         self.train_set, self.eval_set = open_sequences(self.dataset, options, processes)
-        self.batches = Batches(self.train_set, batch_size=known(options.batch_size), seed=options.seed)
+        self.batches = Batches(self.train_set, batch_size=options.batch_size, seed=options.seed)
         if self.batches.batch_size < processes.world:
-            raise SearchformerError(f"{processes.world} processes need batches of at least as many sequences")
-        self.model = first_model(self.dataset, options).to(processes.device)
+            raise SearchformerError(
+                f"{processes.world} processes need batches of at least {processes.world} sequences; found "
+                f"{self.batches.batch_size}: start fewer processes, or raise --batch-size or --sequences"
+            )
+        self.model = first_model(self.dataset, options, processes).to(processes.device)
         check_lengths(self.model, self.train_set, self.eval_set, data=options.data)
-        self.precision = settle_precision(options, self.model, out, processes)
+        self.precision = processes.from_first(lambda: run_precision(options, self.model.config, out, processes.device))
         self.flat = FlatParameters(self.model, stacked=options.optimiser == "muon")
         self.optimiser = Optimiser(self.flat, options)
         self.objective = Objective(self.model)
         if options.compile:
             compile_blocks(self.model, processes.device)
         self.autocast = autocast_for(self.precision, processes.device)
-        self.best = _Best(self.flat.weights.detach().clone()) if options.validation else None
-        self.result_fields = options.result_fields() | self._identity()
+        self.best = _BestWeights(self.flat.weights.detach().clone()) if options.validation else None
+        self.digests = self._input_digests()
+        self.result_fields = options.result_fields() | self.digests
         self.step = self._resume()
         uses_copies = self.precision == "bf16" and processes.device.type == "cpu"
         self.half = HalfWeights(self.model, self.flat) if uses_copies else None
@@ -138,48 +144,68 @@ class _Run:
             self._write_config()
             self.listeners = [MetricsLog(out, resume_step=self.step), *listeners]
 
-    def _identity(self) -> dict[str, Any]:
-        """Digests of what goes in."""
-        inputs = {"data_digest": file_digest(self.dataset.directory / MANIFEST)}
-        if self.options.init_from is not None:
-            inputs["init_digest"] = file_digest(model_directory(self.options.init_from) / "model.safetensors")
-        return inputs
+    def _input_digests(self) -> dict[str, str | None]:
+        """Digests of the data set, which all processes must share, and of the model to fine-tune."""
+        data, source = file_digest(self.dataset.directory / MANIFEST), self.options.init_from
+        digests = self.processes.from_first(
+            lambda: {
+                "data_digest": data,
+                "init_digest": file_digest(model_directory(source) / "model.safetensors") if source else None,
+            }
+        )
+        if digests["data_digest"] != data:
+            raise SearchformerError(
+                f"process {self.processes.rank} finds another data set in {self.dataset.directory} than the first one; "
+                "copy the data set to every machine"
+            )
+        return digests
 
     def _write_config(self) -> None:
         make_directory(self.out)
-        config = self.options.model_dump(mode="json") | self._identity()
+        config = self.options.model_dump(mode="json") | self.digests
         config |= {"resolved_precision": self.precision, "package": __version__, "processes": self.processes.world}
         write_json(self.out / "config.json", config)
 
     def _resume(self) -> int:
-        """Take over the state of the checkpoint, if there is one; the number of steps done."""
+        """Continue from the checkpoint, if there is one; the number of steps done.
+
+        The first process reads it and sends it to the others: their machines need not have the file.
+        """
+        step = self.processes.from_first(self._load_checkpoint)
+        for tensor in (self.flat.weights.data, *self.optimiser.state.values()):
+            self.processes.broadcast(tensor)
+        if (best := self.best) is not None:
+            self.processes.broadcast(best.weights)
+            numbers = self.processes.from_first(lambda: (best.loss, best.step, best.evaluations_since))
+            best.loss, best.step, best.evaluations_since = numbers
+        return step
+
+    def _load_checkpoint(self) -> int:
+        """Copy the checkpoint, if there is one, into weights and optimiser; its step."""
         state = load_state(self.out / "checkpoint", result_fields=self.result_fields)
         if state is None:
             return 0
-        with torch.no_grad():
-            self.flat.weights.copy_(state.tensors["weights"])
-            for name, remembered in self.optimiser.state.items():
-                remembered.copy_(state.tensors[name])
+        self.flat.weights.data.copy_(state.tensors["weights"])
+        for name, tensor in self.optimiser.state.items():
+            tensor.copy_(state.tensors[name])
         if self.best is not None:
             self.best.weights.copy_(state.tensors["best_weights"])
-            loss, step, waited = state.tensors["best"].tolist()
-            self.best.loss, self.best.step, self.best.waited = loss, int(step), int(waited)
-        torch.set_rng_state(state.tensors["generator"])
-        assert state.data_position == state.step
+            loss, step, since = state.tensors["best"].tolist()
+            self.best.loss, self.best.step, self.best.evaluations_since = loss, int(step), int(since)
         return state.step
 
     def _save(self) -> None:
-        """Checkpoint, then model."""
+        """Write the checkpoint, then the model."""
         if not self.processes.is_first:
             return
-        tensors = {"weights": self.flat.weights.detach(), "generator": generator_state()} | self.optimiser.state
+        tensors = {"weights": self.flat.weights.detach()} | self.optimiser.state
         kept = self.model
         if self.best is not None:
-            numbers = (self.best.loss, self.best.step, self.best.waited)
+            numbers = (self.best.loss, self.best.step, self.best.evaluations_since)
             tensors |= {"best_weights": self.best.weights, "best": torch.tensor(numbers, dtype=torch.float64)}
             kept = copy.deepcopy(self.model)
             kept.load_state_dict(self.flat.view_like(self.best.weights))
-        state = State(step=self.step, data_position=self.step, tensors=tensors)
+        state = State(step=self.step, tensors=tensors)
         save_state(state, self.out / "checkpoint", result_fields=self.result_fields)
         save_model(kept, self.dataset.vocabulary, self.out / "model", trained=self._trained())
 
@@ -197,39 +223,43 @@ class _Run:
             "domain": manifest.domain,
             "settings": manifest.settings,
             "deterministic": bool(manifest.config.get("deterministic", False)),
-            "data_digest": self._identity()["data_digest"],
+            "data_digest": self.digests["data_digest"],
         }
 
-    def to_the_end(
-        self, *, on_step: Listener | None, exact_match: Callable[[Dataset, Sequences], ExactMatch] | None
-    ) -> TrainResult:
+    def run(self, display: Display, *, exact_match: Callable[[Dataset, Sequences], ExactMatch] | None) -> TrainResult:
         """Steps, evaluations and checkpoints until the last step is done."""
-        options = self.options
-        scorer = None
+        options, scorer = self.options, None
         if exact_match is not None and options.exact_every and self.eval_set is not None and self.processes.is_first:
             scorer = exact_match(self.dataset, self.eval_set)
-        tokens, since = 0, time.perf_counter()
-        while not self._is_done():
-            batch = self.batches[self.step]
-            values = self._take_step(batch)
-            tokens += int(batch.response_lengths.sum()) - len(batch)
-            values["tokens_per_second"] = tokens / (time.perf_counter() - since)
-            if on_step is not None:
-                on_step({"step": self.step, "steps": options.steps, **values})
-            if self.step % options.log_every == 0 or self.step == options.steps:
-                self._tell("train", values)
-                tokens, since = 0, time.perf_counter()
-            paused = time.perf_counter()
-            self._pause(scorer)
-            since += time.perf_counter() - paused
+        with display.bar("train", unit="steps") as update:
+            tokens, since = 0, time.perf_counter()
+            while not self._is_done():
+                batch = self.batches[self.step]
+                values = self._take_step(batch)
+                tokens += int(batch.response_lengths.sum()) - len(batch)
+                values["tokens_per_second"] = tokens / (time.perf_counter() - since)
+                update(self.step, self.steps, _note(values))
+                if self.step % options.log_every == 0 or self.step == self.steps:
+                    self._log("train", values)
+                    tokens, since = 0, time.perf_counter()
+                paused = time.perf_counter()
+                if self._is_due(options.eval_every):
+                    self._evaluate(display, scorer)
+                if self._is_due(options.save_every):
+                    self._save()
+                since += time.perf_counter() - paused
         return TrainResult(
             model=self.out / "model", step=self.step, parameters=self.model.parameter_count, last=self.last
         )
 
     def _is_done(self) -> bool:
-        options = self.options
-        impatient = self.best is not None and 0 < options.patience <= self.best.waited
-        return impatient or self.step >= known(options.steps)
+        patience = self.options.patience
+        out_of_patience = self.best is not None and 0 < patience <= self.best.evaluations_since
+        return out_of_patience or self.step >= self.steps
+
+    def _is_due(self, every: int) -> bool:
+        """Whether `every` steps have passed or the run ends; never if `every` is 0."""
+        return every > 0 and (self._is_done() or self.step % every == 0)
 
     def _take_step(self, batch: Batch) -> Record:
         """One optimiser step; the loss before it and the gradient's norm, over all processes, and the rate."""
@@ -267,28 +297,36 @@ class _Run:
         saved = self.step - self.step % self.options.save_every
         return f"{self.out / 'checkpoint'} (step {saved})" if saved else "none yet"
 
-    def _pause(self, scorer: ExactMatch | None) -> None:
-        """Evaluate, answer and save when it is time to; always at the end."""
-        options, done = self.options, self._is_done()
-        if self.eval_set is not None and options.eval_every and (done or self.step % options.eval_every == 0):
-            scores: dict[str, Any] = evaluate(
-                self.objective,
-                self.eval_set,
-                tasks=options.validation or options.eval_tasks,
-                tokens_per_microbatch=options.tokens_per_microbatch,
-                processes=self.processes,
-                precision=self.autocast,
-            )
-            if scorer is not None and (done or self.step % options.exact_every == 0):
-                scores["exact_match"] = scorer(self.model)
-            if self.best is not None:
-                self.best.see(scores["loss"], self.step, self.flat.weights.detach())
-            self._tell("eval", {"split": "test" if self.best is None else "validation", **scores})
-        if self._is_done() or self.step % options.save_every == 0:
-            self._save()
+    def _evaluate(self, display: Display, scorer: ExactMatch | None) -> None:
+        if self.eval_set is None:
+            return
+        options = self.options
+        scores = evaluate(
+            self.objective,
+            self.eval_set,
+            tasks=options.validation or options.eval_tasks,
+            tokens_per_microbatch=options.tokens_per_microbatch,
+            processes=self.processes,
+            precision=self.autocast,
+        )
+        if scorer is not None and self._is_due(options.exact_every):
+            scores["exact_match"] = scorer(self.model)
+        if self.best is not None:
+            self.best.update(scores["loss"], self.step, self.flat.weights.detach())
+        split = "test" if self.best is None else "validation"
+        self._log("eval", {"split": split, **scores})
+        listed = ", ".join(f"{name.replace('_', ' ')} {score:.4f}" for name, score in scores.items())
+        display.say(f"step {self.step} {split}: {listed}")
 
-    def _tell(self, kind: str, values: Record) -> None:
+    def _log(self, kind: str, values: Record) -> None:
         record = {"step": self.step, "kind": kind, **values}
         self.last[kind] = record
         for listener in self.listeners:
             listener(record)
+
+
+def _note(values: Record) -> str:
+    return (
+        f"loss {values['loss']:.4f}, {values['tokens_per_second']:,.0f} tokens/s, "
+        f"learning rate {values['learning_rate']:.2e}"
+    )

@@ -1,17 +1,22 @@
-"""The processes of one run: one alone, or several as in `torchrun --nproc-per-node 2 -m searchformer train ...`."""
+"""The processes of one run: a single one, or several as in `torchrun --nproc-per-node 2 -m searchformer train ...`.
+
+They may run on several machines. The first one makes every decision that depends on files or measurements.
+"""
 
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from searchformer.model.device import choose_device
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,13 +38,28 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
-    def from_first(self, value: Any) -> Any:
-        """The first process's value, in every process; also a point where all wait for it."""
+    def broadcast(self, tensor: Tensor) -> None:
+        """Replace the tensor by the first process's, in place."""
+        if self.world > 1:
+            dist.broadcast(tensor, src=0)
+
+    def from_first(self, decide: Callable[[], T]) -> T:
+        """Call `decide` in the first process only; every process returns what it returned, or raises what it raised.
+
+        The others wait for it here, so this is also how the first process goes ahead.
+        """
         if self.world == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+            return decide()
+        outcome: list[T | SearchformerError | None] = [None]
+        if self.is_first:
+            try:
+                outcome = [decide()]
+            except SearchformerError as error:
+                outcome = [error]
+        dist.broadcast_object_list(outcome, src=0)
+        if isinstance(outcome[0], SearchformerError):
+            raise outcome[0]
+        return cast(T, outcome[0])
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""What a run needs before its first step: sequences, first weights, and a check that they fit each other."""
+"""What a run needs before its first step: sequences, first weights, precision, and a check that they fit together."""
 
 import os
 import shutil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -12,22 +12,15 @@ from searchformer.dataset.store import Dataset
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
 from searchformer.model import Transformer, load_model, make_config
+from searchformer.model.config import ModelConfig
 from searchformer.seeding import child_seed
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import Precision, choose_precision
 from searchformer.train.processes import Processes
 
-T = TypeVar("T")
-
-
-def known(value: T | None) -> T:
-    """An option that `TrainOptions.resolved` has filled in."""
-    assert value is not None
-    return value
-
 
 def open_sequences(dataset: Dataset, options: TrainOptions, processes: Processes) -> tuple[Sequences, Sequences | None]:
-    """Training sequences, and if any evaluation is asked for those to evaluate on: validation or test tasks.
+    """Training sequences, and those to evaluate on (validation or test tasks) if there are to be evaluations.
 
     The first process unpacks the data set while the others wait.
     """
@@ -40,21 +33,32 @@ def open_sequences(dataset: Dataset, options: TrainOptions, processes: Processes
         evaluating = options.eval_every or options.exact_every
         return training, Sequences(dataset, "test", **common) if evaluating else None
 
-    found = opened() if processes.is_first else None
-    processes.from_first(None)
-    return found or opened()
+    def unpack() -> None:
+        opened()
+
+    if processes.world > 1:
+        processes.from_first(unpack)
+    return opened()
 
 
-def first_model(dataset: Dataset, options: TrainOptions) -> Transformer:
-    """A model with weights drawn from the seed, or the one to fine-tune."""
+def first_model(dataset: Dataset, options: TrainOptions, processes: Processes) -> Transformer:
+    """A model with weights drawn from the seed, or the one to fine-tune, which only the first process reads."""
     if options.init_from is None:
         generator = torch.Generator().manual_seed(child_seed(options.seed, "weights") >> 1)
         return Transformer(make_config(options.model, vocabulary=len(dataset.vocabulary)), generator=generator)
-    model, vocabulary = load_model(model_directory(options.init_from))
-    dataset.vocabulary.require_same(
-        vocabulary, mine=f"data set {options.data}", theirs=f"checkpoint {options.init_from}"
-    )
-    return model
+    loaded: list[Transformer] = []
+
+    def load() -> ModelConfig:
+        assert options.init_from is not None
+        model, vocabulary = load_model(model_directory(options.init_from))
+        dataset.vocabulary.require_same(
+            vocabulary, mine=f"data set {options.data}", theirs=f"checkpoint {options.init_from}"
+        )
+        loaded.append(model)
+        return model.config
+
+    config = processes.from_first(load)
+    return loaded[0] if loaded else Transformer(config)
 
 
 def model_directory(path: Path) -> Path:
@@ -73,14 +77,13 @@ def check_lengths(model: Transformer, *selections: Sequences | None, data: Path)
             )
 
 
-def settle_precision(options: TrainOptions, model: Transformer, out: Path, processes: Processes) -> Precision:
-    """The precision that the run in `out` was begun with; for a new run, what the first process finds best."""
-    config = out / "config.json"
-    if options.precision == "auto" and config.exists():
-        stored = read_json(config, what="training run").get("resolved_precision")
+def run_precision(options: TrainOptions, config: ModelConfig, out: Path, device: torch.device) -> Precision:
+    """The precision that the run in `out` was started with; for a new run, the one asked for or the best here."""
+    if options.precision == "auto" and (out / "config.json").exists():
+        stored = read_json(out / "config.json", what="training run").get("resolved_precision")
         if stored in ("fp32", "bf16"):
             return stored
-    return processes.from_first(choose_precision(options.precision, model.config, processes.device))
+    return choose_precision(options.precision, config, device)
 
 
 def compile_blocks(model: Transformer, device: torch.device) -> None:

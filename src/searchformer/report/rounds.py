@@ -1,4 +1,4 @@
-"""Search length by bootstrapping step, against A* on the same tasks."""
+"""Search length by bootstrapping round, against A* on the same tasks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ from searchformer.report.tables import Measured
 
 
 @dataclass(frozen=True)
-class Step:
-    """Mean search length after one bootstrapping step, of the model and of A*, on the same tasks."""
+class RoundLengths:
+    """Mean search length after one bootstrapping round, of the model and of A*, on the same tasks."""
 
     model: Measured
     astar: Measured
@@ -45,7 +45,7 @@ def optimal_in_both(start: Scores, after: Scores) -> np.ndarray:
     return also_asked & metrics.searched(after, after.optimal).any(axis=1)
 
 
-def step_lengths(chain: Chain, one: Evaluation) -> tuple[Ratio, Ratio, int] | None:
+def round_lengths(chain: Chain, one: Evaluation) -> tuple[Ratio, Ratio, int] | None:
     """A model's average-on-optimal length and A*'s on the tasks that it and the chain's start answered optimally."""
     rows = optimal_in_both(chain.start.scores, one.scores)
     if not rows.any():
@@ -54,22 +54,22 @@ def step_lengths(chain: Chain, one: Evaluation) -> tuple[Ratio, Ratio, int] | No
     return metrics.average_on_optimal_length(common), metrics.astar_on_optimal_length(common), common.tasks
 
 
-def measure_step(lengths: Sequence[tuple[Ratio, Ratio, int]]) -> Step:
-    """One step over seeds: means with standard errors over seeds, or over tasks where there is one seed."""
+def measure_round(lengths: Sequence[tuple[Ratio, Ratio, int]]) -> RoundLengths:
+    """One round over seeds: means with standard errors over seeds, or over tasks where there is one seed."""
     if len(lengths) == 1:
         model, astar, tasks = lengths[0]
         shorter = Ratio(astar.numerator - model.numerator, astar.numerator)
         estimates = resample([model, astar, shorter])
         values = [Measured(estimate.value or 0.0, estimate.standard_error, 1) for estimate in estimates]
-        return Step(values[0], values[1], values[2].scaled(100), tasks)
+        return RoundLengths(values[0], values[1], values[2].scaled(100), tasks)
     pairs = [(model.value or 0.0, astar.value or 1.0) for model, astar, _ in lengths]
     columns = [[m for m, _ in pairs], [a for _, a in pairs], [100 * (1 - m / a) for m, a in pairs]]
     measured = [Measured(r.mean, r.standard_error, r.count) for r in map(over_seeds, columns)]
-    return Step(measured[0], measured[1], measured[2], sum(tasks for *_, tasks in lengths))
+    return RoundLengths(measured[0], measured[1], measured[2], sum(tasks for *_, tasks in lengths))
 
 
-def bootstrap_steps(results: Results) -> Iterator[Chart]:
-    """Figure 4: average search length by bootstrapping step against A*."""
+def bootstrap_rounds(results: Results) -> Iterator[Chart]:
+    """Figure 4: average search length by bootstrapping round against A*."""
     kinds = list(chain_kinds(results).values())
     if not kinds:
         raise MissingInputError("needs evaluations of bootstrapped models (a bootstrap run)")
@@ -78,14 +78,14 @@ def bootstrap_steps(results: Results) -> Iterator[Chart]:
     figure, axes = panels(rows_, columns, width=max(4.6, 0.75 * most), height=3.0)
     rows: list[tuple[Any, ...]] = []
     for axis, chains in zip(axes.flat, kinds, strict=False):
-        names, steps = [], []
+        models, measured = [], []
         for model in dict.fromkeys(one.model for chain in chains for one in chain.evaluations):
             pairs = [(chain, one) for chain in chains for one in chain.evaluations if one.model == model]
-            lengths = [found for chain, one in pairs if (found := step_lengths(chain, one))]
+            lengths = [found for chain, one in pairs if (found := round_lengths(chain, one))]
             if lengths:
-                names.append(model)
-                steps.append(measure_step(lengths))
-        draw_steps(axis, names, steps)
+                models.append(model)
+                measured.append(measure_round(lengths))
+        draw_rounds(axis, models, measured, start=chains[0].start.model)
         axis.set_title(wrapped(kind_label(chains[0]), 48))
         rows += [
             (
@@ -93,19 +93,19 @@ def bootstrap_steps(results: Results) -> Iterator[Chart]:
                 model.name,
                 model.round,
                 model.control,
-                *_flat(step),
-                step.tasks,
-                step.model.repeats,
+                *_flat(one),
+                one.tasks,
+                one.model.repeats,
             )
-            for model, step in zip(names, steps, strict=True)
+            for model, one in zip(models, measured, strict=True)
         ]
     hide_unused(axes.flat, len(kinds))
     legend_below(figure, axes.flat)
     yield Chart(
         "04-bootstrap-length",
-        "Search length by bootstrapping step",
+        "Search length by bootstrapping round",
         "Mean trace length over optimal answers, averaged over the test tasks that both the first model and the "
-        "step's model answered with an optimal plan, beside the mean of non-deterministic A* on the same tasks; the "
+        "round's model answered with an optimal plan, beside the mean of non-deterministic A* on the same tasks; the "
         "number above a pair says by how much the model's mean differs from A*'s. Error bars: standard error over "
         "seeds (over resampled tasks with one seed).",
         figure,
@@ -117,37 +117,38 @@ def bootstrap_steps(results: Results) -> Iterator[Chart]:
     )
 
 
-def _flat(step: Step) -> list[float | None]:
-    """A step's numbers in a row."""
-    return [number for one in (step.model, step.astar, step.shorter) for number in (one.value, one.error)]
+def _flat(lengths: RoundLengths) -> list[float | None]:
+    """A round's numbers in a row."""
+    return [number for one in (lengths.model, lengths.astar, lengths.shorter) for number in (one.value, one.error)]
 
 
-def draw_steps(axis: Axes, models: list[ModelKind], steps: list[Step]) -> None:
-    """Pairs of bars: A* and the model."""
-    x = np.arange(len(steps))
+def draw_rounds(axis: Axes, models: list[ModelKind], measured: list[RoundLengths], *, start: ModelKind) -> None:
+    """Pairs of bars, A* and the model; the chain's `start` is labelled as such."""
+    x = np.arange(len(measured))
     width = 0.38
     options: dict[str, Any] = {"width": width, "capsize": 2.5, "error_kw": {"elinewidth": 1}}
     axis.bar(
         x - width / 2,
-        [step.astar.value for step in steps],
-        yerr=[step.astar.error or 0 for step in steps],
+        [one.astar.value for one in measured],
+        yerr=[one.astar.error or 0 for one in measured],
         color="#C4C4C4",
         hatch="////",
         edgecolor=GREY,
         label="A*",
         **options,
     )
-    for place, model, step in zip(x, models, steps, strict=True):
-        error = step.model.error or 0
-        axis.bar(place + width / 2, step.model.value, yerr=error, color=colour(model), label=model.family, **options)
-        top = max(step.model.value + error, step.astar.value + (step.astar.error or 0))
-        difference = f"{round(-step.shorter.value, 1) + 0.0:+.1f}%".replace("-", "−")
+    for place, model, one in zip(x, models, measured, strict=True):
+        error = one.model.error or 0
+        axis.bar(place + width / 2, one.model.value, yerr=error, color=colour(model), label=model.family, **options)
+        top = max(one.model.value + error, one.astar.value + (one.astar.error or 0))
+        difference = f"{round(-one.shorter.value, 1) + 0.0:+.1f}%".replace("-", "−")
         axis.annotate(difference, (place, top), (0, 4), textcoords="offset points", ha="center")
-    labels = [
-        "start" if not m.round and not m.control else f"{'control' if m.control else 'step'} {m.round}" for m in models
-    ]
-    axis.set_xticks(x, labels)
-    axis.set_xlim(-0.6, max(len(steps), 3) - 0.4)
+    axis.set_xticks(x, [_tick(model, start) for model in models])
+    axis.set_xlim(-0.6, max(len(measured), 3) - 0.4)
     axis.grid(axis="x", visible=False)
     axis.margins(y=0.12)
-    axis.set(xlabel="bootstrapping step", ylabel="mean trace length [tokens]")
+    axis.set(xlabel="bootstrapping round", ylabel="mean trace length [tokens]")
+
+
+def _tick(model: ModelKind, start: ModelKind) -> str:
+    return "start" if model == start else f"{'control' if model.control else 'round'} {model.round}"
