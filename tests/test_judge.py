@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import searchformer
@@ -9,7 +10,7 @@ from searchformer.commands.judge import run as judge_command
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
-from searchformer.search import Searcher
+from searchformer.search import Options, Searcher
 from searchformer.tokens.grammar import write_text
 
 MAZE = {"width": 3, "height": 3, "start": [0, 0], "goal": [2, 0], "walls": [[1, 0]]}

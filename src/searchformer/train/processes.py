@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from searchformer.errors import SearchformerError
 from searchformer.model.device import choose_device
 
 T = TypeVar("T")
