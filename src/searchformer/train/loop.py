@@ -25,7 +25,7 @@ from searchformer.model import Transformer, save_model
 from searchformer.train.checkpoint import State, generator_state, load_state, save_state
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import Listener, MetricsLog, Record
-from searchformer.train.objective import Objective, to_device
+from searchformer.train.objective import Objective
 from searchformer.train.optimiser import FlatParameters, Optimiser, learning_rate
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import HalfWeights, autocast_for
@@ -238,7 +238,7 @@ class _Run:
         total = torch.zeros(1, device=self.processes.device)
         for part in mine.microbatches(self.options.tokens_per_microbatch):
             with self.autocast():
-                loss = self.objective(to_device(part, self.processes.device)) / len(batch)
+                loss = self.objective(self.objective.inputs(part)) / len(batch)
             loss.backward()
             total += loss.detach()
         self.processes.sum(self.flat.gradient)

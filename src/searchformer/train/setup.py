@@ -9,10 +9,12 @@ import torch
 
 from searchformer.dataset.batches import Sequences
 from searchformer.dataset.store import Dataset
+from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
 from searchformer.model import Transformer, load_model, make_config
 from searchformer.seeding import child_seed
+from searchformer.tokens.steps import places_of, token_kinds
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import Precision, choose_precision
 from searchformer.train.processes import Processes
@@ -49,7 +51,11 @@ def first_model(dataset: Dataset, options: TrainOptions) -> Transformer:
     """A model with weights drawn from the seed, or the one to fine-tune."""
     if options.init_from is None:
         generator = torch.Generator().manual_seed(child_seed(options.seed, "weights") >> 1)
-        return Transformer(make_config(options.model, vocabulary=len(dataset.vocabulary)), generator=generator)
+        manifest = dataset.manifest
+        places = places_of(make_domain(manifest.domain, manifest.settings))
+        config = make_config(options.model, vocabulary=len(dataset.vocabulary), places=places)
+        kinds = token_kinds(dataset.vocabulary) if config.unit == "step" else None
+        return Transformer(config, generator=generator, kinds=kinds)
     model, vocabulary = load_model(model_directory(options.init_from))
     dataset.vocabulary.require_same(
         vocabulary, mine=f"data set {options.data}", theirs=f"checkpoint {options.init_from}"
