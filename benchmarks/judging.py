@@ -8,6 +8,8 @@ import os
 import statistics
 import time
 
+import numpy as np
+
 from searchformer.domains import make_domain
 from searchformer.evaluate.judge import Judge
 from searchformer.search import Searcher
@@ -21,8 +23,6 @@ REPEATS = 5
 
 def answers(count: int) -> list[tuple]:
     """Problems with legal answers of 250 to 350 tokens, as codes, and their optimal lengths."""
-    import numpy as np
-
     domain = make_domain("maze", {"width": 10, "height": 10})
     searcher, rules, found, index = Searcher(domain), bind(domain.rules), [], 0
     while len(found) < count:

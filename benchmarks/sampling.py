@@ -14,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from torch.nn.functional import scaled_dot_product_attention, softmax
 from searchformer.model import Transformer, make_config
 from searchformer.model.layers import rotary_table, rotate
 from searchformer.rollout import Engine, Prompt
+from searchformer.rollout.memory import peak_memory_gb
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
@@ -126,7 +126,7 @@ def run_engine(case: Case, worker: int, workers: int, precision: str, start: Any
     began = time.monotonic()
     answers = engine.sample(prompts, samples=limits.shape[1], max_tokens=limits, automaton=endless)
     tokens = sum(len(answer.tokens) for answer in answers)
-    results.put((tokens, began, time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6))
+    results.put((tokens, began, time.monotonic(), peak_memory_gb()))
 
 
 def measure_engine(case: Case, *, workers: int, precision: str) -> dict[str, float]:

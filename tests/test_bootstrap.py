@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from rollout_directories import write_rollouts
 
 from searchformer.bootstrap.rounds import BootstrapOptions, _require_same, bootstrap
 from searchformer.bootstrap.select import RULES, rule_named, select
@@ -12,10 +13,9 @@ from searchformer.dataset.generate import generate
 from searchformer.dataset.shards import GenerateConfig
 from searchformer.dataset.store import Dataset
 from searchformer.domains import make_domain
-from searchformer.domains.base import parse_groups
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.evaluation import Rollouts
-from searchformer.files import write_json
+from searchformer.evaluate.judge import Judge
+from searchformer.rollout.store import Rollouts
 from searchformer.search import Searcher
 from searchformer.tokens.grammar import write_text
 
@@ -33,26 +33,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def write_answers(directory: Path, data: Dataset, answer, *, split: str = "train", finish: str = "eos") -> Rollouts:
     """Rollouts of all tasks of a split; `answer(problem, row, sample)` gives the tokens of each answer."""
     domain, vocabulary = make_domain("maze", SETTINGS), data.vocabulary
-    directory.mkdir()
-    vocabulary.save(directory)
-    rows = sorted(data.records(split), key=lambda row: row["task_id"])
-    tasks = {"task_id": [row["task_id"] for row in rows], "prompt": [row["prompt"] for row in rows]}
-    pq.write_table(pa.table(tasks), directory / "tasks.parquet")
-    answers: dict[str, list] = {"task_id": [], "sample": [], "tokens": [], "finish": []}
-    for row in rows:
-        problem = domain.build(parse_groups(vocabulary.decode(row["prompt"]), domain.shapes.prompt))
-        for sample in range(SAMPLES):
-            answers["task_id"].append(row["task_id"])
-            answers["sample"].append(sample)
-            answers["tokens"].append(vocabulary.encode(answer(problem, row, sample)).tolist())
-            answers["finish"].append(finish)
-    types = {"sample": pa.int32(), "tokens": pa.list_(pa.uint16())}
-    table = pa.table({name: pa.array(values, type=types.get(name)) for name, values in answers.items()})
-    pq.write_table(table, directory / "rollouts-000.parquet")
-    config = {"domain": "maze", "settings": SETTINGS, "split": split, "tasks": len(rows), "samples": SAMPLES}
-    write_json(directory / "config.json", {**config, "deterministic": False, "model": {}})
-    write_json(directory / "manifest.json", {})
-    return Rollouts.open(directory)
+    rows = {row["task_id"]: row for row in data.records(split)}
+
+    def answers(task: str) -> list[list[str]]:
+        problem = domain.parse_prompt(vocabulary.decode(rows[task]["prompt"]))
+        return [answer(problem, rows[task], sample) for sample in range(SAMPLES)]
+
+    prompts = {task: np.array(row["prompt"]) for task, row in rows.items()}
+    return write_rollouts(directory, domain, vocabulary, prompts, answers, finish=finish, split=split)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +88,30 @@ def test_several_answers_per_task_are_different_and_short(tmp_path, data: Datase
     assert max(map(len, lengths(chosen).values())) <= RULES["several"].keep
     before = lengths(data)
     assert all(length <= before[task][0] for task, found in lengths(chosen).items() for length in found)
+
+
+def test_the_order_of_answers_on_disk_does_not_change_what_is_chosen(tmp_path, data: Dataset, astar_again) -> None:
+    def answer(problem, row, sample):
+        """Few different answers, each several times."""
+        return astar_again(problem, row, sample % 3)
+
+    def chosen(name: str, order: int) -> list[dict]:
+        rollouts = write_answers(tmp_path / name, data, answer)
+        (path,) = (tmp_path / name).glob("rollouts-*.parquet")
+        pq.write_table(pq.read_table(path).sort_by([("sample", ("ascending", "descending")[order])]), path)
+        select(data, rollouts, tmp_path / f"{name}-next", rule="several", round_number=1)
+        return list(Dataset(tmp_path / f"{name}-next").records("train"))
+
+    assert chosen("up", 0) == chosen("down", 1)
+
+
+def test_what_was_judged_once_is_not_judged_again(
+    tmp_path, data: Dataset, astar_again, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollouts = write_answers(tmp_path / "answers", data, astar_again)
+    first = select(data, rollouts, tmp_path / "first", rule="paper", round_number=1)
+    monkeypatch.setattr(Judge, "judge", None)
+    assert select(data, rollouts, tmp_path / "again", rule="paper", round_number=1) == first
 
 
 def test_only_legal_searches_pass_the_legal_rule(tmp_path, data: Dataset, astar_again) -> None:

@@ -2,21 +2,15 @@
 
 import json
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import searchformer
 from searchformer.commands.judge import run as judge_command
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.evaluation import evaluate
 from searchformer.evaluate.judge import Judge
-from searchformer.files import write_json
-from searchformer.search import Options, Searcher
+from searchformer.search import Searcher
 from searchformer.tokens.grammar import write_text
-from searchformer.tokens.vocabulary import Vocabulary
 
 MAZE = {"width": 3, "height": 3, "start": [0, 0], "goal": [2, 0], "walls": [[1, 0]]}
 # S # G
@@ -143,70 +137,3 @@ def test_the_command_prints_a_verdict_per_line(tmp_path, capsys) -> None:
         "trace_sound": None,
         "violation": None,
     }
-
-
-# --- a directory of rollouts
-
-
-def write_rollouts(directory, *, deterministic: bool, answers_for) -> None:
-    """A directory as `searchformer rollout` leaves it; `answers_for(domain, problem)` gives each task's answers."""
-    domain = make_domain("maze", {"width": 3, "height": 3})
-    vocabulary = Vocabulary.of(domain.token_list())
-    tasks = [MAZE, {**MAZE, "goal": [2, 2]}]
-    problems = [domain.encode(task) for task in tasks]
-    ids = [domain.task_id(problem) for problem in problems]
-    searcher = Searcher(domain, Options(deterministic=True))
-    texts = [write_text(domain, problem, searcher.search(problem)) for problem in problems]
-    directory.mkdir(exist_ok=True)
-    vocabulary.save(directory)
-    prompts = [vocabulary.encode(prompt.split()).tolist() for prompt, _, _ in texts]
-    pq.write_table(pa.table({"task_id": ids, "prompt": prompts}), directory / "tasks.parquet")
-    rows = [
-        (task, sample, vocabulary.encode(answer.split()).tolist())
-        for task, problem, text in zip(ids, problems, texts, strict=True)
-        for sample, answer in enumerate(answers_for(problem, text))
-    ]
-    table = pa.table(
-        {
-            "task_id": [row[0] for row in rows],
-            "sample": pa.array([row[1] for row in rows], type=pa.int32()),
-            "tokens": pa.array([row[2] for row in rows], type=pa.list_(pa.uint16())),
-            "finish": ["eos"] * len(rows),
-        }
-    )
-    pq.write_table(table, directory / "rollouts-000.parquet")
-    config = {
-        "model": {"trained": {"variant": "search-augmented"}},
-        "domain": "maze",
-        "settings": {"width": 3, "height": 3},
-        "deterministic": deterministic,
-        "split": "test",
-        "tasks": 2,
-        "samples": 2,
-    }
-    write_json(directory / "config.json", config)
-    write_json(directory / "manifest.json", {})
-
-
-def test_evaluating_scores_every_answer(tmp_path) -> None:
-    write_rollouts(
-        tmp_path / "r", deterministic=True, answers_for=lambda problem, text: [f"{text[1]} {text[2]}", text[2]]
-    )
-    metrics = evaluate(tmp_path / "r", astar_runs=8)
-    values = {name: entry["value"] for name, entry in metrics["metrics"].items()}
-    assert values["any_optimal"] == values["pass_at_1"] == values["swc"] == 1.0
-    assert values["exact_match"] == 0.5  # the plan alone is not what A* wrote
-    verdicts = pq.read_table(tmp_path / "r" / "verdicts.parquet")
-    assert verdicts["trace_legal"].to_pylist() == [True, None, True, None]
-    lengths = pq.read_table(tmp_path / "r" / "astar.parquet")["lengths"].to_pylist()
-    assert np.shape(lengths) == (2, 8)
-    assert json.loads((tmp_path / "r" / "metrics.json").read_text())["tasks"] == 2
-
-
-def test_a_missing_answer_is_an_error_and_not_a_smaller_denominator(tmp_path) -> None:
-    write_rollouts(tmp_path / "r", deterministic=False, answers_for=lambda problem, text: [text[2]])
-    with pytest.raises(SearchformerError):
-        evaluate(tmp_path / "r", astar_runs=2)
-    (tmp_path / "r" / "manifest.json").unlink()
-    with pytest.raises(SearchformerError, match="complete directory of rollouts"):
-        evaluate(tmp_path / "r", astar_runs=2)

@@ -95,11 +95,17 @@ def test_an_import_against_the_arrow_is_found(path, source, found):
     assert against_the_arrow(source, Path(path)) == found
 
 
-@pytest.mark.parametrize("room", ["domains", "search", "tokens", "dataset", "report"])
+@pytest.mark.parametrize("room", ["domains", "search", "tokens", "dataset", "evaluate", "report"])
 def test_rooms_that_need_no_torch_do_not_load_it(room):
     names = [module.name for module in pkgutil.walk_packages([str(PACKAGE / room)], f"searchformer.{room}.")]
     modules = loaded("\n".join(f"import {name}" for name in [f"searchformer.{room}", *names]))
     assert f"searchformer.{room}" in modules
+    assert "torch" not in modules
+
+
+def test_answers_are_read_without_torch():
+    modules = loaded("import searchformer.rollout.options\nfrom searchformer.rollout.store import Rollouts")
+    assert "searchformer.rollout.requests" in modules
     assert "torch" not in modules
 
 

@@ -1,22 +1,30 @@
 """The engine gives the answers of the obvious sampler, on both backends, whatever the batch, the slots or the cache."""
 
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from searchformer.errors import SearchformerError
 from searchformer.model import ModelConfig, Transformer, make_config
-from searchformer.rollout import Answer, Engine, Prompt, Sampling, cpu, kernels, sample_naively
+from searchformer.model.device import check_precision, widest_float
+from searchformer.rollout import Answer, Engine, Prompt, Sampling, cpu, device, kernels, memory, sample_naively
 from searchformer.rollout.cpu import CpuBackend
-from searchformer.rollout.device import DeviceBackend, uniforms
+from searchformer.rollout.device import DeviceBackend, draw, uniforms
+from searchformer.rollout.engine import choose_precision
 from searchformer.rollout.naive import choose
 from searchformer.rollout.requests import noise_key, uniform
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.vocabulary import EOS, UnknownTokenError, Vocabulary
+from searchformer.train.precision import choose_precision as train_precision
 
 GOLDEN = np.load(Path(__file__).parent / "golden/meta-model-s-maze10.npz")
 VOCABULARY = Vocabulary.of(f"t{i:02d}" for i in range(22))
@@ -151,6 +159,16 @@ def test_a_cache_too_small_for_all_makes_sequences_wait_and_changes_no_answer(
     assert_same(tight.sample_all(prompts[:3], **settings), roomy)
 
 
+def test_a_cache_for_one_sequence_is_enough_for_many_prompts(model: Transformer) -> None:
+    prompts = [Prompt(f"task-{n}", np.full(150, 2 + n)) for n in range(3)]
+    backend = CpuBackend(model, precision="fp32", threads=1)
+    blocks = 4  # a prompt takes 3 and its sequence 1
+    tight = Engine(model, VOCABULARY, backend=backend, slots=8, cache_gb=(blocks + 0.5) * backend.block_bytes / 1e9)
+    assert tight.blocks == blocks
+    expected = [sample_naively(model, prompt, sample=s, max_tokens=40) for prompt in prompts for s in range(2)]
+    assert_same(tight.sample_all(prompts, samples=2, max_tokens=40), expected)
+
+
 def test_each_prompt_is_encoded_once_for_all_its_samples(model: Transformer, prompts: list[Prompt]) -> None:
     encoded = []
 
@@ -218,7 +236,7 @@ def test_an_automaton_allows_only_its_tokens(engine: Engine, model: Transformer,
 def test_narrow_caches_keep_probabilities_close(
     model: Transformer, prompts: list[Prompt], precision: str, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "has_native_bf16", lambda: native)
+    monkeypatch.setattr(cpu, "has_bf16", lambda device: native)
     prefix = np.random.default_rng(2).integers(2, len(VOCABULARY), 100).tolist()
     narrow, exact = (
         Engine(model, VOCABULARY, precision=kind).sample_all(
@@ -267,8 +285,7 @@ def test_all_three_samplers_use_the_same_noise() -> None:
     keys = [noise_key(0, "a", 0), noise_key(0, "a", 1), noise_key(2**40, "b", 63)]
     for position in (0, 1, 5000):
         expected = [uniform(key, position) for key in keys]
-        rows = torch.tensor(np.array(keys, np.uint64).view(np.int64))
-        assert uniforms(rows, torch.full((3,), position)).tolist() == expected
+        assert uniforms(np.array(keys, np.uint64), np.full(3, position, np.int32), 1)[:, 0].tolist() == expected
         assert [kernels._uniform(np.uint64(key), position) for key in keys] == expected
     numbers = [uniform(noise_key(0, "t", sample), 0) for sample in range(2000)]
     assert abs(np.mean(numbers) - 0.5) < 0.03
@@ -326,6 +343,73 @@ def test_a_budget_too_small_for_one_sequence_says_what_it_needs(model: Transform
     engine = Engine(model, VOCABULARY, precision="fp32", cache_gb=1e-4)
     with pytest.raises(SearchformerError, match=r"cache of 0\.0001 GB is too small for one sequence of 300 tokens"):
         engine.sample_all([[2, 3]], samples=1, max_tokens=300)
+
+
+class DtypeSpy(TorchDispatchMode):
+    """Notes the kind of number of every tensor that an operation reads or writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.seen |= {leaf.dtype for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)}
+        return result
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "top_k": 9, "top_p": 0.9}, {"temperature": 0}], ids=str)
+def test_no_float64_reaches_a_device_without_it(
+    model: Transformer, prompts: list[Prompt], sampling: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert widest_float(torch.device("cpu")) == torch.float64
+    monkeypatch.setattr(device, "widest_float", lambda _: widest_float(torch.device("mps")))
+    engine = Engine(model, VOCABULARY, backend=DeviceBackend(model, precision="fp32"))
+    settings = {"samples": 3, "max_tokens": 40, "prefix": [5, 9], "automaton": without_eos(), **sampling}
+    with DtypeSpy() as spy:
+        found = engine.sample_all(prompts, **settings)
+    assert torch.float64 not in spy.seen
+    assert torch.float32 in spy.seen
+    exact = Engine(model, VOCABULARY, precision="fp32").sample_all(prompts, **settings)
+    same = [one.tokens.tolist() == other.tokens.tolist() for one, other in zip(found, exact, strict=True)]
+    assert np.mean(same) > 0.9  # a number that rounds to a border between two tokens may fall on either side
+
+
+def test_a_draw_at_the_very_end_takes_a_token_that_has_a_probability() -> None:
+    logits, allowed = torch.zeros(1, 4), torch.tensor([[True, True, False, False]])
+    assert draw(logits, allowed, Sampling(), torch.ones(1)).tolist() == [1]
+
+
+def test_auto_is_bf16_where_products_are_not_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, mps, cpu_device = (torch.device(name) for name in ("cuda", "mps", "cpu"))
+
+    def supported(*, including_emulation: bool = True) -> bool:
+        return including_emulation  # as on GPUs that only emulate bfloat16
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    assert choose_precision("auto", cuda) == "fp32"
+    assert train_precision("auto", make_config("15M", vocabulary=9), cuda) == "fp32"
+    assert choose_precision("auto", mps) == "fp32"
+    assert choose_precision("auto", cpu_device) == "bf16"
+    assert choose_precision("int8", cpu_device) == "int8"
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    assert choose_precision("auto", cuda) == "bf16"
+    with pytest.raises(SearchformerError, match="bf16 is not available on mps"):
+        check_precision("bf16", mps)
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_knows_the_systems_unit(platform: str, unit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = SimpleNamespace(ru_maxrss=3_000_000_000 // unit)
+    monkeypatch.setattr(memory, "resource", SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: usage))
+    monkeypatch.setattr(sys, "platform", platform)
+    assert memory.peak_memory_gb() == pytest.approx(3.0)
+
+
+def test_peak_memory_is_0_where_the_system_does_not_tell() -> None:
+    code = "import sys; sys.modules['resource'] = None; from searchformer.rollout import memory, dispatch; "
+    done = subprocess.run([sys.executable, "-c", f"{code}print(memory.peak_memory_gb())"], capture_output=True)
+    assert done.stdout == b"0.0\n", done.stderr.decode()
 
 
 def test_unknown_precisions_are_refused(model: Transformer) -> None:

@@ -21,9 +21,10 @@ from searchformer.cli import main
 from searchformer.dataset.store import Dataset, Manifest, Shard, file_digest, finish, schema
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
-from searchformer.files import read_json
+from searchformer.files import read_json, write_json
 from searchformer.model import ModelConfig, Transformer, save_model
-from searchformer.rollout import RolloutOptions, roll_out, store
+from searchformer.model.device import choose_device
+from searchformer.rollout import RolloutOptions, dispatch, roll_out, store
 from searchformer.tokens.grammar import automaton_for
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
@@ -58,7 +59,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         package=__version__,
         domain="maze",
         settings=SETTINGS,
-        config={"deterministic": True},
+        config={"deterministic": True, "algorithm": "dijkstra"},
         vocabulary_digest=VOCABULARY.digest,
         counts={"train": 0, "test": TASKS},
         longest={"prompt": 12, "trace": 40, "plan": 9},
@@ -97,6 +98,8 @@ def test_a_directory_holds_all_that_judging_needs(model: Path, data: Path, tmp_p
         "domain": "maze",
         "settings": SETTINGS,
         "deterministic": True,
+        "algorithm": "dijkstra",
+        "weight": 1.0,
         "split": "test",
         "tasks": 6,
         "samples": 4,
@@ -106,9 +109,7 @@ def test_a_directory_holds_all_that_judging_needs(model: Path, data: Path, tmp_p
     assert Vocabulary.load(tmp_path) == VOCABULARY
     tasks = pq.read_table(tmp_path / "tasks.parquet").to_pylist()
     records = sorted(Dataset(data).records("test"), key=lambda record: record["task_id"])
-    assert tasks == [
-        {key: record[key] for key in ("task_id", "prompt", "trace_length", "plan")} for record in records[:6]
-    ]
+    assert tasks == [{key: record[key] for key in ("task_id", "prompt")} for record in records[:6]]
     found = answers(tmp_path)
     assert [row[:2] for row in found] == [(task["task_id"], sample) for task in tasks for sample in range(4)]
     assert all(EOS not in row[2] and len(row[2]) <= 40 for row in found)
@@ -168,21 +169,63 @@ def test_killed_and_started_again_no_answer_is_lost_or_repeated(model: Path, dat
     assert not list((tmp_path / "killed").glob("*.tmp"))
 
 
-def test_two_runs_never_share_a_rank_of_a_directory(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "LOCK_SECONDS", 0.2)
-    store.make_directory(tmp_path)
+def test_two_runs_never_share_a_rank_of_a_directory(model: Path, data: Path, tmp_path: Path) -> None:
     with (
-        store.alone(tmp_path, 0),
+        store.rank_locked(tmp_path, 0),
         pytest.raises(SearchformerError, match="another process is writing rollouts"),
     ):
         roll_out(options(model, data, tmp_path))
 
 
+def test_a_run_waits_for_the_workers_that_a_killed_one_left_behind(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "WAIT_SECONDS", 0.2)
+    with (
+        store.worker_locked(tmp_path, 0, 1),
+        pytest.raises(SearchformerError, match="another process is writing rollouts"),
+    ):
+        roll_out(options(model, data, tmp_path))
+    assert not store.shard_files(tmp_path)
+    assert roll_out(options(model, data, tmp_path))["complete"]
+
+
+def test_auto_becomes_what_was_used_and_resumes(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = options(model, data, tmp_path, device="auto", precision="auto", tasks=2)
+    monkeypatch.setattr(dispatch, "choose_precision", lambda asked, device, compile: {"auto": "fp32"}.get(asked, asked))
+    roll_out(asked)
+    config = read_json(tmp_path / "config.json", what="configuration")
+    assert (config["precision"], config["device"]) == ("fp32", choose_device("auto").type)
+    monkeypatch.setattr(dispatch, "choose_precision", lambda asked, device, compile: {"auto": "bf16"}.get(asked, asked))
+    assert roll_out(asked)["answers_before"] == 8  # another machine, where auto would be bf16
+    with pytest.raises(SearchformerError, match="precision is 'fp32', asked for is 'bf16'"):
+        roll_out(asked.model_copy(update={"precision": "bf16"}))
+
+
+def test_directories_of_older_versions_still_resume(model: Path, data: Path, tmp_path: Path) -> None:
+    asked = options(model, data, tmp_path, precision="auto", device="cpu")
+    roll_out(asked)
+    expected = answers(tmp_path)
+    config = read_json(tmp_path / "config.json", what="configuration")
+    for field in (
+        "skip",
+        "device",
+        "algorithm",
+        "weight",
+    ):  # as they were before these fields; `auto` was stored as it was asked
+        del config[field]
+    write_json(tmp_path / "config.json", config | {"precision": "auto"})
+    (tmp_path / "manifest.json").unlink()
+    store.shard_files(tmp_path)[0].unlink()
+    assert roll_out(asked)["complete"]
+    assert answers(tmp_path) == expected
+
+
 def test_what_does_not_belong_together_is_named(model: Path, data: Path, tmp_path: Path) -> None:
     roll_out(options(model, data, tmp_path / "out", tasks=1))
-    with pytest.raises(SearchformerError, match="holds rollouts with seed 5, asked for is 6: choose another directory"):
+    with pytest.raises(SearchformerError, match=r"other options \(seed is 5, asked for is 6\); choose"):
         roll_out(options(model, data, tmp_path / "out", tasks=1, seed=6))
     config = ModelConfig(vocabulary=len(VOCABULARY), dim=16, layers=1, heads=2, ffn=24)
     save_model(Transformer(config), VOCABULARY, tmp_path / "sokoban", trained={"domain": "sokoban", "settings": {}})

@@ -25,6 +25,7 @@ from searchformer.dataset.store import Dataset
 from searchformer.errors import SearchformerError
 from searchformer.files import alone
 from searchformer.model import Transformer, load_model, make_config
+from searchformer.model.device import choose_device
 from searchformer.rollout import Prompt, Sampling, sample_naively
 from searchformer.tokens.vocabulary import Vocabulary
 from searchformer.train import TrainOptions, make_options, train
@@ -35,7 +36,7 @@ from searchformer.train.log import make_trackers, read_metrics
 from searchformer.train.objective import Objective, to_device
 from searchformer.train.optimiser import FlatParameters, Optimiser, learning_rate, orthogonal
 from searchformer.train.precision import HalfWeights, choose_precision
-from searchformer.train.processes import Processes, choose_device
+from searchformer.train.processes import Processes
 from searchformer.train.setup import first_model
 
 SHAPE = "dim=16,layers=2,heads=2,ffn=24"

@@ -10,7 +10,7 @@ In: a trained model and its data set. Out, per round, everything that was made:
     round-K/rollout             that model on test tasks
     control-K/train, rollout    the same fine-tuning on the original traces, for comparison
 
-Test tasks choose nothing. Killed and started again, it goes on.
+Test tasks have no part in the selection. Run the same command again to continue an interrupted run.
 Try: `searchformer bootstrap --model DIR --data DIR --out DIR`.
 """
 
@@ -23,11 +23,11 @@ from searchformer.bootstrap.select import rule_named, select
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.evaluation import Rollouts, evaluate
+from searchformer.evaluate.evaluation import evaluate
 from searchformer.files import locked, read_json, write_json
 from searchformer.model.storage import WEIGHTS
+from searchformer.rollout.store import Rollouts
 from searchformer.train.launch import launch, train_command
-from searchformer.train.processes import choose_device
 from searchformer.train.setup import model_directory
 
 
@@ -83,7 +83,7 @@ class BootstrapOptions(BaseModel):
 
 
 def bootstrap(options: BootstrapOptions, out: Path, *, display: Display | None = None) -> dict[str, Any]:
-    """Run all rounds, or go on with those in `out`; what bootstrap.json says."""
+    """Run all rounds, or continue with those in `out`; returns what bootstrap.json says."""
     rule_named(options.rule)
     with locked(out, doing="bootstrapping"):
         return _bootstrap(options, out, display or Silent())
@@ -158,7 +158,7 @@ def _select(
     )
     display.say(f"round {number}: selecting ({options.rule})")
     rollouts = Rollouts.open(folder / "answers")
-    selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number)
+    selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number, display=display)
     write_json(counts, vars(selection))
     share = 1 - selection.tokens_after / selection.rows / max(selection.tokens_before / selection.tasks, 1e-9)
     display.say(
@@ -172,10 +172,11 @@ def _task_ids(dataset: Dataset) -> set[str]:
 
 
 def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, **values: Any) -> None:
-    from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
+    from searchformer.rollout.dispatch import roll_out
+    from searchformer.rollout.options import RolloutOptions
 
-    device = choose_device(options.device).type
-    if not show_roll_out(RolloutOptions(model=model, data=data, out=out, device=device, **values), display)["complete"]:
+    rollout = RolloutOptions(model=model, data=data, out=out, device=options.device, **values)
+    if not roll_out(rollout, display=display)["complete"]:
         raise SearchformerError(f"{out}: answers are missing; run the same command again")
 
 
@@ -198,7 +199,7 @@ def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path,
     }
     code = launch(train_command(arguments, processes=options.processes))
     if code:
-        raise SearchformerError(f"fine-tuning ended with exit code {code}; the same command goes on from here")
+        raise SearchformerError(f"fine-tuning ended with exit code {code}; run the same command again to continue")
     write_json(folder / "trained.json", {"model": "train/model", "steps": options.steps})
     return out / "model"
 
@@ -231,7 +232,7 @@ def _evaluate_round(
             samples=options.eval_samples,
             seed=options.seed,
         )
-        evaluate(rollout)
+        evaluate(rollout, display=display)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]
     display.say(f"{name}: A* length / model length {ratio or float('nan'):.3f}, optimal per answer {optimal:.1%}")

@@ -5,26 +5,26 @@ An answer is a candidate if the strict judge calls its plan optimal and its trac
 set. The rule says which candidates are taken; a new rule is a new entry of `RULES`.
 """
 
-import heapq
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from searchformer import __version__
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
 from searchformer.dataset.store import MANIFEST, PARTS, Dataset, Manifest, Shard, file_digest, finish, schema
+from searchformer.display import Display
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.evaluation import Rollouts
-from searchformer.evaluate.judge import OPTIMAL, Judge
+from searchformer.evaluate.judge import OPTIMAL
+from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import make_directory, replacing
-from searchformer.records import Verdict
-from searchformer.search.validate import codes_of
+from searchformer.rollout.store import Rollouts
 
 ORIGINAL = "original"
 
@@ -34,20 +34,19 @@ class Rule:
     """How to choose among a task's candidates."""
 
     explanation: str
-    admits: Callable[[Verdict], bool] = lambda verdict: True
-    """Is this answer, whose plan is optimal, good enough to learn from?"""
+    requires: str | None = None
+    """A field of the verdict that must be true, besides the plan's being optimal."""
     keep: int = 1
-    """The shortest so many distinct ones are taken; the task's current trace stays if there is none."""
+    """How many different candidates are taken, the shortest first; the task's current trace stays if there is none."""
 
 
 RULES = {
     "paper": Rule("the shortest trace that ends in an optimal plan"),
     "several": Rule("the four shortest different ones", keep=4),
     "sound": Rule(
-        "the shortest that is a true search, legal but for the order of closing and children left out",
-        lambda verdict: bool(verdict.trace_sound),
+        "the shortest that is a true search, legal but for the order of closing and children left out", "trace_sound"
     ),
-    "legal": Rule("the shortest that is also a legal execution of A*", lambda verdict: bool(verdict.trace_legal)),
+    "legal": Rule("the shortest that is also a legal execution of the data's algorithm", "trace_legal"),
 }
 
 
@@ -61,7 +60,7 @@ def rule_named(name: str) -> Rule:
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """An answer that may replace a trace; the shorter, then the earlier sample, the better."""
+    """An answer that may replace a trace; a shorter one is better, then one with a lower sample number."""
 
     length: int
     sample: int
@@ -91,17 +90,17 @@ def select(
     *,
     rule: str,
     round_number: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    display: Display | None = None,
 ) -> Selection:
     """Write the data set of the next round to `out`: the rolled-out training tasks, and the test split as it is."""
-    current = {row["task_id"]: row["trace_length"] for row in _lengths(data) if row["task_id"] in rollouts.problems}
-    if len(current) != len(rollouts.problems):
+    current = {task: length for task, length in _shortest_lengths(data).items() if task in rollouts.prompts}
+    if len(current) != len(rollouts.prompts):
         raise SearchformerError(f"{rollouts.directory} answers tasks that {data.directory} does not have for training")
     if rollouts.config["split"] != "train":
         raise SearchformerError(
             f"{rollouts.directory} answers {rollouts.config['split']} tasks; only training tasks may be used"
         )
-    chosen = _choose(rollouts, current, rule_named(rule), progress)
+    chosen = _choose(rollouts, current, rule_named(rule), display)
     make_directory(out)
     columns = schema(data.vocabulary, [pa.field("source", pa.string(), nullable=False)])
     shards = list(_write_train(data, chosen, current, out, columns, f"round-{round_number}"))
@@ -119,45 +118,44 @@ def select(
     )
 
 
-def _lengths(data: Dataset) -> Iterator[dict[str, Any]]:
-    """Task ids with their shortest trace so far: a task may have several rows."""
+def _shortest_lengths(data: Dataset) -> dict[str, int]:
+    """The length of each task's shortest trace so far: a task may have several rows."""
     shortest: dict[str, int] = {}
     for batch in data.batches("train", ["task_id", "trace_length"]):
-        for row in batch.to_pylist():
-            known = shortest.get(row["task_id"])
-            shortest[row["task_id"]] = row["trace_length"] if known is None else min(known, row["trace_length"])
-    for task, length in shortest.items():
-        yield {"task_id": task, "trace_length": length}
+        for task, length in zip(*(batch[name].to_pylist() for name in ("task_id", "trace_length")), strict=True):
+            shortest[task] = min(length, shortest.get(task, length))
+    return shortest
 
 
 def _choose(
-    rollouts: Rollouts, current: dict[str, int], rule: Rule, progress: Callable[[int, int], None]
+    rollouts: Rollouts, current: dict[str, int], rule: Rule, display: Display | None
 ) -> dict[str, list[Candidate]]:
     """The best candidates of each task, the shortest first."""
-    judge = Judge(rollouts.domain)
-    optimal = {task: judge.optimal_length(problem) for task, problem in rollouts.problems.items()}
-    codes = codes_of(rollouts.domain, rollouts.vocabulary.tokens)
-    total = len(current) * rollouts.config["samples"]
-    best: dict[str, list[tuple[int, int, Candidate]]] = {}
-    for done, (task, sample, ids, finished) in enumerate(rollouts.answers(), start=1):
-        if done % 1000 == 0 or done == total:
-            progress(done, total)
-        answer = codes[ids]
-        length = judge.validator.plan_begin(answer)
-        if not 0 < length < current[task]:
-            continue
-        problem = rollouts.problems[task]
-        verdict = judge.judge(problem, answer, optimal_length=optimal[task], finished=finished)
-        if verdict.verdict != OPTIMAL or not rule.admits(verdict):
-            continue
-        heap = best.setdefault(task, [])
-        candidate = Candidate(length, sample, tuple(ids.tolist()))
-        if any(other.ids == candidate.ids for _, _, other in heap):
-            continue
-        heapq.heappush(heap, (-length, -sample, candidate))  # the longest on top, to be dropped first
-        if len(heap) > rule.keep:
-            heapq.heappop(heap)
-    return {task: sorted(candidate for _, _, candidate in heap) for task, heap in best.items()}
+    lengths = _candidate_lengths(verdicts_of(rollouts, display=display), current, rule)
+    best: dict[str, list[Candidate]] = {}
+    for task, sample, ids, _ in rollouts.answers():
+        if (task, sample) in lengths:
+            candidate = Candidate(lengths[task, sample], sample, tuple(ids.tolist()))
+            best[task] = _different([*best.get(task, []), candidate])[: rule.keep]
+    return best
+
+
+def _candidate_lengths(verdicts: pa.Table, current: dict[str, int], rule: Rule) -> dict[tuple[str, int], int]:
+    """Trace lengths, by task and sample, of admitted answers whose trace is shorter than the current one."""
+    admitted = pc.equal(verdicts["verdict"], OPTIMAL)
+    if rule.requires:
+        admitted = pc.and_(admitted, pc.fill_null(verdicts[rule.requires], False))
+    names = ("task_id", "sample", "trace_length")
+    rows = zip(*(verdicts.filter(admitted)[name].to_pylist() for name in names), strict=True)
+    return {(task, sample): length for task, sample, length in rows if 0 < length < current[task]}
+
+
+def _different(candidates: list[Candidate]) -> list[Candidate]:
+    """The candidates, best first, each text once."""
+    by_text: dict[tuple[int, ...], Candidate] = {}
+    for candidate in sorted(candidates):
+        by_text.setdefault(candidate.ids, candidate)
+    return list(by_text.values())
 
 
 def _write_train(

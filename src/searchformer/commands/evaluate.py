@@ -14,16 +14,10 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Judge every answer, print the scores with 95% intervals over tasks, write metrics.json and verdicts.parquet."""
-    from searchformer.commands.progress import ProgressLine
+    from searchformer.commands.progress import Lines
     from searchformer.evaluate.evaluation import evaluate
 
-    with ProgressLine("judge", 0, unit="answers") as line:
-
-        def show(done: int, total: int) -> None:
-            line.set_total(total)
-            line.update(done)
-
-        metrics = evaluate(directory, paper=paper, astar_runs=astar_runs, progress=show)
+    metrics = evaluate(directory, paper=paper, astar_runs=astar_runs, display=Lines())
     if as_json:
         typer.echo(json.dumps({"out": str(directory), "tasks": metrics["tasks"], "metrics": metrics["metrics"]}))
     else:

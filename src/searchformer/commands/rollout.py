@@ -35,14 +35,14 @@ def run(
     ] = None,
     rank: Annotated[int, typer.Option(min=0, help="Which of several machines this is.")] = 0,
     world_size: Annotated[int, typer.Option(min=1, help="How many machines share the tasks.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compile: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
     save_seconds: Annotated[float, typer.Option(min=0, help="Time between two files of finished answers.")] = 20.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
 ) -> None:
     """Sample many answers per task with a trained model; interrupted, the same command goes on."""
     from searchformer.commands.progress import Lines
-    from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
+    from searchformer.rollout import RolloutOptions, roll_out
 
     options = RolloutOptions(
         model=model,
@@ -69,7 +69,7 @@ def run(
         compile=compile,
         save_seconds=save_seconds,
     )
-    summary = show_roll_out(options, Lines())
+    summary = roll_out(options, display=Lines())
     if as_json:
         typer.echo(json.dumps(summary))
     else:

@@ -12,7 +12,7 @@ Third parties register a class under the entry point `searchformer.domains`; see
 
 import importlib.metadata
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
@@ -192,6 +192,10 @@ class Domain(BaseModel):
         """Every token that the domain writes, without bos and eos: words (the last first), numbers, costs."""
         numbers, costs = range(self.numbers), range(self.costs)
         return [*reversed(self.all_words), *map(str, numbers), *(f"c{cost}" for cost in costs)]
+
+    def parse_prompt(self, tokens: Sequence[str]) -> np.ndarray:
+        """The problem that a prompt's tokens describe; raises TaskError."""
+        return self.build(parse_groups(list(tokens), self.shapes.prompt))
 
     def task_id(self, problem: np.ndarray) -> str:
         """Identity of a task: the digest of its name and its problem as little-endian int32."""

@@ -22,9 +22,9 @@ OPTIMAL, FEASIBLE, INVALID = "optimal", "feasible", "invalid"
 class Judge:
     """Judges answers to tasks of one domain, with warm kernels."""
 
-    def __init__(self, domain: Domain, *, paper: bool = False) -> None:
+    def __init__(self, domain: Domain, *, paper: bool = False, algorithm: str = "astar", weight: float = 1.0) -> None:
         self.domain, self.paper = domain, paper
-        self.validator = Validator(domain)
+        self.validator = Validator(domain, algorithm=algorithm, weight=weight)
         self.searcher = Searcher(domain, Options(deterministic=True))
 
     def optimal_length(self, problem: np.ndarray) -> int:

@@ -44,9 +44,9 @@ class Scores:
     trace_length: np.ndarray
     """int [n, m]: trace tokens; 0 where there is no search."""
     trace_judged: np.ndarray
-    """bool [n, m]: there was a trace to judge."""
+    """bool [n, m]: there was a trace, and whether it is legal was decided."""
     trace_legal: np.ndarray
-    """bool [n, m]: the trace is a legal execution of A*."""
+    """bool [n, m]: the trace is a legal execution of the data's algorithm."""
     trace_sound: np.ndarray
     """bool [n, m]: it is one but for the order of closing and children left out."""
     optimal_length: np.ndarray
@@ -54,7 +54,7 @@ class Scores:
     astar_lengths: np.ndarray
     """int [n, runs]: trace tokens of non-deterministic A* runs."""
     exact: np.ndarray | None = None
-    """bool [n, m]: the answer's tokens are those of deterministic A*; None where that is not the question."""
+    """bool [n, m]: the answer is that of the data's deterministic search; None for non-deterministic data."""
 
     def __post_init__(self) -> None:
         n, m = self.correct.shape

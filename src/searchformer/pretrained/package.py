@@ -4,12 +4,12 @@
         --made-with "searchformer run maze-small" --out src/searchformer/pretrained/maze-6x6
 """
 
+import argparse
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_text
@@ -39,7 +39,7 @@ def package_model(model: Path, out: Path, *, metrics: Path | None = None, made_w
 
 
 def _facts(trained: dict[str, Any]) -> dict[str, str]:
-    """What `config.json` says of the training, in words."""
+    """What `config.json` says about the training, in words."""
     settings = trained.get("settings", {})
     facts = {"domain": trained.get("domain", "unknown")}
     facts["tasks"] = ", ".join(
@@ -100,21 +100,20 @@ def _score_lines(scores: dict[str, Any] | None) -> list[str]:
     return lines
 
 
-def run(
-    model: Annotated[Path, typer.Option(help="Directory of the trained model.")],
-    out: Annotated[Path, typer.Option(help="Directory of the packaged model.")],
-    metrics: Annotated[
-        Path | None, typer.Option(help="metrics.json that `searchformer evaluate` wrote for it.")
-    ] = None,
-    made_with: Annotated[list[str] | None, typer.Option(help="A command that made it; repeat for several.")] = None,
-) -> None:
+def main() -> None:
     """Write a trained model for the package, with a model card."""
-    package_model(model, out, metrics=metrics, made_with=made_with)
-    typer.echo(f"{out}: {(out / WEIGHTS).stat().st_size:,} bytes of weights, {CARD}")
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="directory of the trained model")
+    parser.add_argument("--out", type=Path, required=True, help="directory of the packaged model")
+    parser.add_argument("--metrics", type=Path, help="metrics.json that `searchformer evaluate` wrote for it")
+    parser.add_argument("--made-with", action="append", help="a command that made it; repeat for several")
+    asked = parser.parse_args()
+    package_model(asked.model, asked.out, metrics=asked.metrics, made_with=asked.made_with)
+    print(f"{asked.out}: {(asked.out / WEIGHTS).stat().st_size:,} bytes of weights, {CARD}")
 
 
 if __name__ == "__main__":
     try:
-        typer.run(run)
+        main()
     except SearchformerError as error:
         sys.exit(f"searchformer: {error}")

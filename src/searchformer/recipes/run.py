@@ -182,7 +182,7 @@ class _Run:
         return there and not any(need in self.ran for need in stage.needs if need != stage.key)
 
     def _estimate(self) -> None:
-        from searchformer.train.processes import choose_device
+        from searchformer.model.device import choose_device
 
         self.device = choose_device(self.recipe.device).type
         machine = GPU if self.device == "cuda" else CPU
@@ -235,7 +235,7 @@ class _Run:
 
     def _answer(self, work: AnswerRun, directory: Path) -> None:
         from searchformer.evaluate.evaluation import evaluate
-        from searchformer.rollout.dispatch import RolloutOptions, show_roll_out
+        from searchformer.rollout import RolloutOptions, roll_out
 
         options = RolloutOptions(
             model=self.out / "train" / work.train.slug / "model",
@@ -246,9 +246,8 @@ class _Run:
             workers=self.workers if self.device == "cpu" else None,
             **work.spec.model_dump(),
         )
-        show_roll_out(options, self.display)
-        with self.display.bar("judge", unit="answers") as update:
-            evaluate(directory, progress=lambda done, total: update(done, total, ""))
+        roll_out(options, display=self.display)
+        evaluate(directory, display=self.display)
 
     def _bootstrap(self, work: BootstrapRun, directory: Path) -> None:
         from searchformer.bootstrap.rounds import BootstrapOptions, bootstrap

@@ -1,8 +1,9 @@
 """The seam between scheduling and arithmetic: what an engine asks of a device.
 
 A backend holds weights and a cache of blocks, and nothing else: which sequence is where, how far it got and what comes
-next is the engine's knowledge, handed over in `Rows`. Two backends exist: `cpu.py` (compiled kernels) and `device.py`
-(PyTorch operations on any device).
+next is the engine's knowledge, handed over in `DecoderRows`. Two backends exist: `cpu.py` (compiled kernels) and
+`device.py` (PyTorch operations on any device). Each has three parts: `_embed` makes the decoder's input vector, the
+blocks (`decoder.py`) take it to a hidden vector, and `_next_tokens` reads tokens off that.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Rows:
+class DecoderRows:
     """The sequences of one batch, R rows; those of the same prompt stand together."""
 
     token: np.ndarray
@@ -54,7 +55,7 @@ class Backend(Protocol):
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """Encode a prompt (ids incl. bos and eos); its cross-attention keys and values of all layers go to `blocks`."""
 
-    def decode(self, rows: Rows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw `steps` tokens for each row. Returns tokens int32 and log-probabilities float32, both [R, steps].
 
         `next_state` is the automaton's table, with no rows when everything is allowed.

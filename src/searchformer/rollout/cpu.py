@@ -1,74 +1,39 @@
 """The CPU backend: PyTorch's matrix products, compiled kernels for the rest, rows split over threads.
 
 Each thread runs its rows through the whole step with products of one thread: faster than products that are split.
-Shape suffixes as in `kernels.py`.
+Shape suffixes and the cache's layout are those of `kernels.py`.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import pairwise
-from typing import cast
+from typing import NamedTuple
 
-import llvmlite.binding  # type: ignore[import-untyped]
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from searchformer.errors import SearchformerError
-from searchformer.model import Transformer
-from searchformer.model.layers import DecoderBlock, rotary_table
+from searchformer.model import ModelConfig, Transformer
+from searchformer.model.device import has_bf16
+from searchformer.model.layers import rotary_table
 from searchformer.rollout import kernels
-from searchformer.rollout.backend import BLOCK, Rows
+from searchformer.rollout.backend import BLOCK, DecoderRows
+from searchformer.rollout.decoder import DecoderWeights, run_blocks
 from searchformer.rollout.requests import Sampling
 
-PRECISIONS = ("auto", "fp32", "bf16", "int8")
+PRECISIONS = ("fp32", "bf16", "int8")
 
 
-def has_native_bf16() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices itself; without that such products are slower than float32."""
-    features = llvmlite.binding.get_host_cpu_features()
-    return any(features.get(name, False) for name in ("avx512bf16", "amx-bf16", "bf16"))
+class _Buffer(NamedTuple):
+    """The same memory as a tensor for products and as an array for kernels; bfloat16 shows there as uint16."""
 
+    tensor: Tensor
+    array: np.ndarray
 
-@dataclass(frozen=True)
-class _Layer:
-    """One decoder block; weights are [in, out], those with the same input joined."""
-
-    attention_norm: np.ndarray
-    mix: Tensor
-    attention_out: Tensor
-    cross_norm: np.ndarray
-    cross_query: Tensor
-    cross_keys: Tensor
-    cross_values: Tensor
-    cross_out: Tensor
-    ffn_norm: np.ndarray
-    ffn_in: Tensor
-    ffn_out: Tensor
-
-
-class _Workspace:
-    """Activations of one thread for up to `rows` rows, each as a tensor for products and as an array for kernels."""
-
-    def __init__(self, rows: int, *, dim: int, ffn: int, vocabulary: int, dtype: torch.dtype) -> None:
-        self.rows, self.count = rows, -1
-        shapes = {"normed": dim, "mixed": 3 * dim, "change": dim, "cross": dim, "hidden": 2 * ffn, "gated": ffn}
-        self.tensors = {name: torch.empty(rows, width, dtype=dtype) for name, width in shapes.items()}
-        exact = {"x": dim, "query": dim, "last": dim, "logits": vocabulary}
-        self.tensors |= {name: torch.empty(rows, width) for name, width in exact.items()}
-
-    def first(self, count: int) -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
-        """Views of the first `count` rows; made anew only when `count` changes."""
-        if count != self.count:
-            self.count = count
-            self.tensor_views = {name: tensor[:count] for name, tensor in self.tensors.items()}
-            self.array_views = {name: _array(tensor) for name, tensor in self.tensor_views.items()}
-        return self.tensor_views, self.array_views
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    """The same memory as a NumPy array; bfloat16 shows as uint16."""
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Buffer":
+        return cls(tensor, (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy())
 
 
 class CpuBackend:
@@ -76,54 +41,23 @@ class CpuBackend:
 
     steps = 1
 
-    def __init__(self, model: Transformer, *, precision: str = "auto", threads: int | None = None) -> None:
+    def __init__(self, model: Transformer, *, precision: str, threads: int | None = None) -> None:
         if precision not in PRECISIONS:
-            raise SearchformerError(f"a precision is one of {', '.join(PRECISIONS)}; found {precision!r}")
-        native = has_native_bf16()
-        self.precision = "bf16" if precision == "auto" else precision
-        self.threads = threads or torch.get_num_threads()
+            raise SearchformerError(f"a precision is one of auto, {', '.join(PRECISIONS)}; found {precision!r}")
+        self.precision, self.threads = precision, threads or torch.get_num_threads()
         self.model, self.config = model, model.config
-        self._products = torch.bfloat16 if native and self.precision != "fp32" else torch.float32
-        self._layers = [self._layer(index) for index in range(self.config.layers)]
-        with torch.no_grad():
-            self._embedding = model.decoder.embedding.weight.float().numpy()
-            norm, output = cast(tuple[nn.RMSNorm, nn.Linear], tuple(model.decoder.output))
-            self._output_norm = norm.weight.float().numpy()
-            self._output = output.weight.float().t().contiguous()
-        self._workspaces: list[_Workspace] = []
+        self.products = torch.bfloat16 if precision != "fp32" and has_bf16(model.device) else torch.float32
+        self.weights = DecoderWeights.of(model, products=self.products, prompt_products=torch.float32)
+        self._arithmetics: list[_CpuArithmetic] = []
         self._pool: ThreadPoolExecutor | None = None
-        self._allocate(0)
-
-    def _layer(self, index: int) -> _Layer:
-        block = cast(DecoderBlock, self.model.decoder.layers[index])
-        own, cross, ffn = block.attention, block.attention_feat, block.feed_forward
-
-        def joined(*weights: Tensor, dtype: torch.dtype = self._products) -> Tensor:
-            return torch.cat(weights).detach().t().to(dtype).contiguous()
-
-        def norm(weight: Tensor) -> np.ndarray:
-            return weight.detach().float().numpy()
-
-        return _Layer(
-            attention_norm=norm(block.attention_norm.weight),
-            mix=joined(own.wq.weight, own.wk.weight, own.wv.weight),
-            attention_out=joined(own.wo.weight),
-            cross_norm=norm(block.attention_feat_norm.weight),
-            cross_query=joined(cross.wq.weight),
-            cross_keys=joined(cross.wk.weight, dtype=torch.float32),
-            cross_values=joined(cross.wv.weight, dtype=torch.float32),
-            cross_out=joined(cross.wo.weight),
-            ffn_norm=norm(block.ffn_norm.weight),
-            ffn_in=joined(ffn.w1.weight, ffn.w3.weight),
-            ffn_out=joined(ffn.w2.weight),
-        )
+        self.cache = self._make_cache(0)
 
     @property
     def block_bytes(self) -> int:
         """Keys, values and scales of one block in all layers."""
-        return sum(array[:1].nbytes if len(array) else 0 for array in self._arrays(1))
+        return sum(array.nbytes for array in self._make_cache(1))
 
-    def _arrays(self, blocks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _make_cache(self, blocks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Uninitialised keys, values and scales; the system gives memory to a block when it is first written."""
         shape, width = (blocks, self.config.layers, self.config.heads), self.config.head_dim
         dtype, share = {"fp32": (np.float32, 1), "bf16": (np.uint32, 2), "int8": (np.int8, 1)}[self.precision]
@@ -131,29 +65,24 @@ class CpuBackend:
         values = np.empty_like(keys)
         return keys, values, np.empty((*shape, 2, BLOCK if self.precision == "int8" else 0), np.float32)
 
-    def _allocate(self, blocks: int) -> None:
-        self._keys, self._values, self._scales = self._arrays(blocks)
-
     def reserve(self, blocks: int, *, positions: int) -> None:
         """See `Backend`. The cache is address space until it is used, so it is taken at once."""
-        if blocks > len(self._keys):
-            self._allocate(blocks)
+        if blocks > len(self.cache[0]):
+            self.cache = self._make_cache(blocks)
         cosines, sines = rotary_table(positions, self.config, torch.device("cpu"))
-        self._cosines, self._sines = cosines.numpy(), sines.numpy()
-        self._scores = np.empty(
-            (self.threads, (max(positions, self.config.positions) // BLOCK + 2) * BLOCK), np.float32
-        )
+        self.rotary = cosines.numpy(), sines.numpy()
+        self.longest = (max(positions, self.config.positions) // BLOCK + 2) * BLOCK
+        self._arithmetics = []
 
     @torch.inference_mode()
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
         features_SD = self.model.encode(torch.from_numpy(prompt.astype(np.int64))[None])[0].float()
-        for index, layer in enumerate(self._layers):
-            keys, values = features_SD @ layer.cross_keys, features_SD @ layer.cross_values
-            cache = (self._keys, self._values, self._scales)
-            kernels.store_prompt(keys.numpy(), values.numpy(), *cache, index, blocks)
+        for layer, block in enumerate(self.weights.blocks):
+            keys_SD, values_SD = features_SD @ block.cross_keys, features_SD @ block.cross_values
+            kernels.store_prompt(keys_SD.numpy(), values_SD.numpy(), *self.cache, layer, blocks)
 
-    def decode(self, rows: Rows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Backend`."""
         count = len(rows.token)
         self._make_room(-(-count // self.threads))
@@ -168,49 +97,38 @@ class CpuBackend:
         return tokens[:, None], log_probabilities[:, None]
 
     def _make_room(self, rows: int) -> None:
-        """Workspaces for so many rows per thread, and the threads."""
+        """Memory for this number of rows per thread, and the threads."""
         if self.threads > 1 and self._pool is None:
             everywhere = torch.get_num_threads()
             self._pool = ThreadPoolExecutor(self.threads, "decode", torch.set_num_threads, (1,))
             list(self._pool.map(lambda _: None, range(self.threads)))
             torch.set_num_threads(everywhere)  # for new threads; those of the pool keep theirs
-        if not self._workspaces or rows > self._workspaces[0].rows:
-            shape = {"dim": self.config.dim, "ffn": self.config.ffn, "vocabulary": self.config.vocabulary}
-            self._workspaces = [_Workspace(rows, **shape, dtype=self._products) for _ in range(self.threads)]
+        if not self._arithmetics or rows > self._arithmetics[0].capacity:
+            self._arithmetics = [_CpuArithmetic(self, rows) for _ in range(self.threads)]
 
     @torch.inference_mode()
     def _decode_part(
-        self, thread: int, rows: Rows, sampling: Sampling, next_state: np.ndarray
+        self, thread: int, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """One step of some rows: their next tokens and log-probabilities."""
-        count, eps, scores = len(rows.token), self.config.norm_eps, self._scores[thread]
-        t, a = self._workspaces[thread].first(count)
-        x, query = a["x"], a["query"]
-        cache = (self._keys, self._values, self._scales)
-        length, change = rows.position + np.int32(1), a["change"][:0]
-        kernels.embed(rows.token, self._embedding, x)
-        for index, layer in enumerate(self._layers):
-            kernels.add_and_norm(x, change, layer.attention_norm, eps, a["normed"])
-            torch.mm(t["normed"], layer.mix, out=t["mixed"])
-            kernels.rotate_and_store(
-                a["mixed"], self._cosines, self._sines, rows.position, *cache, index, rows.table, query
-            )
-            kernels.attend(query, *cache, index, rows.table, length, True, scores, a["normed"])
-            torch.mm(t["normed"], layer.attention_out, out=t["change"])
-            change = a["change"]
-            kernels.add_and_norm(x, change, layer.cross_norm, eps, a["normed"])
-            torch.mm(t["normed"], layer.cross_query, out=t["cross"])
-            kernels.attend(a["cross"], *cache, index, rows.prompt_table, rows.prompt_length, False, scores, a["normed"])
-            torch.mm(t["normed"], layer.cross_out, out=t["change"])
-            kernels.add_and_norm(x, change, layer.ffn_norm, eps, a["normed"])
-            torch.mm(t["normed"], layer.ffn_in, out=t["hidden"])
-            kernels.gate(a["hidden"], a["gated"])
-            torch.mm(t["gated"], layer.ffn_out, out=t["change"])
-        kernels.add_and_norm(x, change, self._output_norm, eps, a["last"])
-        torch.mm(t["last"], self._output, out=t["logits"])
-        token, log_probability = np.empty(count, np.int32), np.empty(count, np.float32)
+        arithmetic = self._arithmetics[thread]
+        arithmetic.begin(rows)
+        self._embed(rows, arithmetic.x)
+        run_blocks(self.weights.blocks, arithmetic)
+        return self._next_tokens(arithmetic, rows, sampling, next_state)
+
+    def _embed(self, rows: DecoderRows, x_RD: np.ndarray) -> None:
+        """The decoder's input: the embedding of each row's last token."""
+        kernels.embed(rows.token, self.weights.embedding.numpy(), x_RD)
+
+    def _next_tokens(
+        self, arithmetic: "_CpuArithmetic", rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What the decoder's last hidden vectors say: tokens and log-probabilities."""
+        logits_RV = arithmetic.logits(self.weights.output_norm, self.weights.output)
+        token, log_probability = np.empty(len(rows.token), np.int32), np.empty(len(rows.token), np.float32)
         kernels.sample(
-            a["logits"],
+            logits_RV,
             float(sampling.temperature),
             sampling.top_k,
             float(sampling.top_p),
@@ -225,6 +143,78 @@ class CpuBackend:
         return token, log_probability
 
 
-def _slice(rows: Rows, first: int, last: int) -> Rows:
+class _CpuArithmetic:
+    """`decoder.Arithmetic` for the rows of one thread, with memory for `capacity` of them.
+
+    What a sublayer adds to x waits in `change` until x is next read: kernels add and normalise in one go.
+    """
+
+    def __init__(self, backend: CpuBackend, capacity: int) -> None:
+        self.capacity, self.count = capacity, -1
+        self.backend, self.eps = backend, backend.config.norm_eps
+        self.buffers = _buffers(backend.config, capacity, backend.products)
+        self.scores = np.empty(backend.longest, np.float32)
+
+    def begin(self, rows: DecoderRows) -> None:
+        """Turn to these rows; views of the buffers are made again only when the number of rows changes."""
+        self.rows, self.length = rows, rows.position + np.int32(1)
+        if len(rows.token) != self.count:
+            self.count = len(rows.token)
+            self.views = {name: _Buffer.of(tensor[: self.count]) for name, tensor in self.buffers.items()}
+            self.x, self.normed = self.views["x"].array, self.views["normed"]
+        self.change = self.views["change"].array[:0]  # no change yet
+
+    def project(self, norm: Tensor, weight: Tensor) -> _Buffer:
+        """See `Arithmetic`."""
+        kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, self.normed.array)
+        out = self.views[f"projected {weight.shape[1]}"]
+        torch.mm(self.normed.tensor, weight, out=out.tensor)
+        return out
+
+    def attend_to_own(self, layer: int, query_key_value: _Buffer) -> _Buffer:
+        """See `Arithmetic`."""
+        rows, cache, query = self.rows, self.backend.cache, self.views["query"].array
+        kernels.rotate_and_store(
+            query_key_value.array, *self.backend.rotary, rows.position, *cache, layer, rows.table, query
+        )
+        kernels.attend(query, *cache, layer, rows.table, self.length, True, self.scores, self.normed.array)
+        return self.normed
+
+    def attend_to_prompt(self, layer: int, query: _Buffer) -> _Buffer:
+        """See `Arithmetic`."""
+        rows, cache, out = self.rows, self.backend.cache, self.normed
+        kernels.attend(query.array, *cache, layer, rows.prompt_table, rows.prompt_length, False, self.scores, out.array)
+        return out
+
+    def gate(self, hidden: _Buffer) -> _Buffer:
+        """See `Arithmetic`."""
+        kernels.gate(hidden.array, self.views["gated"].array)
+        return self.views["gated"]
+
+    def add(self, change: _Buffer, weight: Tensor) -> None:
+        """See `Arithmetic`."""
+        out = self.views["change"]
+        torch.mm(change.tensor, weight, out=out.tensor)
+        self.change = out.array
+
+    def logits(self, norm: Tensor, weight: Tensor) -> np.ndarray:
+        """RMSNorm(x) @ weight in float32, whatever the precision of the blocks."""
+        last, logits = self.views["last"], self.views["logits"]
+        kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, last.array)
+        torch.mm(last.tensor, weight, out=logits.tensor)
+        return logits.array
+
+
+def _buffers(config: ModelConfig, rows: int, products: torch.dtype) -> dict[str, Tensor]:
+    """A thread's activations: those that products read or write in their precision, the others in float32."""
+    dim, ffn = config.dim, config.ffn
+    widths = {"normed": dim, "change": dim, "gated": ffn}
+    widths |= {f"projected {width}": width for width in (3 * dim, dim, 2 * ffn)}
+    exact = {"x": dim, "query": dim, "last": dim, "logits": config.vocabulary}
+    buffers = {name: torch.empty(rows, width, dtype=products) for name, width in widths.items()}
+    return buffers | {name: torch.empty(rows, width) for name, width in exact.items()}
+
+
+def _slice(rows: DecoderRows, first: int, last: int) -> DecoderRows:
     """Some of the rows, without copying."""
     return replace(rows, **{field.name: getattr(rows, field.name)[first:last] for field in fields(rows)})

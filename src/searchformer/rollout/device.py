@@ -5,18 +5,17 @@ K steps, D model width, H heads, E head width, L layers, N cache blocks, B posit
 table, V vocabulary.
 """
 
-import copy
-from typing import cast
-
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch import Tensor
+from torch.nn import functional
 
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
-from searchformer.model.layers import DecoderBlock, rotary_table, rotate
-from searchformer.rollout.backend import BLOCK, Rows
+from searchformer.model.device import check_precision, widest_float
+from searchformer.model.layers import rotary_table, rotate
+from searchformer.rollout.backend import BLOCK, DecoderRows
+from searchformer.rollout.decoder import DecoderWeights, run_blocks
 from searchformer.rollout.requests import Sampling
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -25,27 +24,23 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 class DeviceBackend:
     """See `backend.Backend`."""
 
-    def __init__(self, model: Transformer, *, precision: str = "auto", steps: int = 16, compile: bool = False) -> None:
-        if precision == "auto":
-            precision = "bf16" if model.device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    def __init__(self, model: Transformer, *, precision: str, steps: int = 16, compile: bool = False) -> None:
         if precision not in DTYPES:
             raise SearchformerError(f"a precision here is one of auto, {', '.join(DTYPES)}; found {precision!r}")
+        check_precision(precision, model.device)
         self.model, self.config, self.device, self.steps = model, model.config, model.device, steps
         self.dtype = DTYPES[precision]
-        self.decoder = copy.deepcopy(model.decoder).requires_grad_(False)
-        self.layers = cast(list[DecoderBlock], list(self.decoder.layers))
-        for module in self.decoder.layers.modules():
-            if isinstance(module, nn.Linear):
-                module.to(self.dtype)
-        self._cache = self._empty(0)
-        self._forward = torch.compile(self._logits, dynamic=True) if compile else self._logits
+        self.exact = np.float32 if widest_float(model.device) == torch.float32 else np.float64
+        self.weights = DecoderWeights.of(model, products=self.dtype, prompt_products=self.dtype)
+        self.cache = self._make_cache(0)
+        self._forward = torch.compile(self._hidden, dynamic=True) if compile else self._hidden
 
     @property
     def block_bytes(self) -> int:
         """Keys and values of one block in all layers."""
         return 2 * self.config.layers * BLOCK * self.config.dim * self.dtype.itemsize
 
-    def _empty(self, blocks: int) -> Tensor:
+    def _make_cache(self, blocks: int) -> Tensor:
         """Keys and values, [2, L, N, B, H, E]."""
         shape = (2, self.config.layers, blocks, BLOCK, self.config.heads, self.config.head_dim)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -53,117 +48,150 @@ class DeviceBackend:
     def reserve(self, blocks: int, *, positions: int) -> None:
         """See `Backend`. Memory is taken as blocks come into use, twice as much each time, up to `blocks`."""
         self._most = blocks
-        self._rotary = rotary_table(positions + self.steps, self.config, self.device)
+        self.rotary = rotary_table(positions + self.steps, self.config, self.device)
 
-    def _reach(self, block: int) -> None:
+    def _grow_cache(self, block: int) -> None:
         """Make room for this block number."""
-        have = self._cache.shape[2]
+        have = self.cache.shape[2]
         if block >= have:
-            grown = self._empty(min(max(2 * have, block + 1, 64), max(self._most, block + 1)))
-            grown[:, :, :have] = self._cache
-            self._cache = grown
+            grown = self._make_cache(min(max(2 * have, block + 1, 64), max(self._most, block + 1)))
+            grown[:, :, :have] = self.cache
+            self.cache = grown
 
     @torch.inference_mode()
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
-        self._reach(int(blocks.max()))
+        self._grow_cache(int(blocks.max()))
         features_SD = self.model.encode(torch.as_tensor(prompt, dtype=torch.int64, device=self.device)[None])[0]
+        features_SD = features_SD.to(self.dtype)
         positions = torch.arange(len(prompt), device=self.device)
         block_S, at_S = torch.as_tensor(blocks, device=self.device).long()[positions // BLOCK], positions % BLOCK
-        for layer, block in enumerate(self.layers):
-            for part, linear in enumerate((block.attention_feat.wk, block.attention_feat.wv)):
-                states_SHE = linear(features_SD.to(self.dtype)).unflatten(-1, (self.config.heads, -1))
-                self._cache[part, layer, block_S, at_S] = states_SHE
+        for layer, block in enumerate(self.weights.blocks):
+            for part, weight in enumerate((block.cross_keys, block.cross_values)):
+                self.cache[part, layer, block_S, at_S] = (features_SD @ weight).unflatten(-1, (self.config.heads, -1))
 
     @torch.inference_mode()
-    def decode(self, rows: Rows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Backend`. Rows go to the device once, tokens come back once."""
-        self._reach(int(rows.table.max()))
-        token_R, position_R, table_RT, prompt_table_RT, prompt_length_R, key_R, state_R, forced_RK = (
-            torch.as_tensor(array.astype(np.int64), device=self.device)
-            for array in (
-                rows.token,
-                rows.position,
-                rows.table,
-                rows.prompt_table,
-                rows.prompt_length,
-                rows.key.view(np.int64),
-                rows.state,
-                rows.forced,
-            )
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Backend`. DecoderRows go to the device once, tokens come back once."""
+        self._grow_cache(int(rows.table.max()))
+        arrays = (rows.token, rows.position, rows.table, rows.prompt_table, rows.prompt_length, rows.state, rows.forced)
+        token_R, position_R, table_RT, prompt_table_RT, prompt_length_R, state_R, forced_RK = (
+            torch.as_tensor(array.astype(np.int64), device=self.device) for array in arrays
         )
+        numbers_RK = uniforms(rows.key, rows.position, self.steps).astype(self.exact)
+        number_RK = torch.as_tensor(numbers_RK, device=self.device)
         next_state_SV = torch.as_tensor(next_state, device=self.device)
         tokens, log_probabilities = [], []
         for step in range(self.steps):
-            logits_RV = self._forward(token_R, position_R, table_RT, prompt_table_RT, prompt_length_R)
+            x_RD = self._forward(self._embed(token_R), position_R, table_RT, prompt_table_RT, prompt_length_R)
             allowed_RV = next_state_SV[state_R] >= 0 if len(next_state) else None
-            drawn_R = draw(logits_RV, allowed_RV, sampling, uniforms(key_R, position_R))
-            forced_R = forced_RK[:, step]
-            own_R = torch.log_softmax(logits_RV, -1).gather(1, drawn_R[:, None])[:, 0]
-            token_R = torch.where(forced_R >= 0, forced_R, drawn_R)
+            token_R, log_probability_R = self._next_tokens(
+                x_RD, allowed_RV, sampling, number_RK[:, step], forced_RK[:, step]
+            )
             if len(next_state):  # what follows eos is thrown away, so any state will do there
                 state_R = next_state_SV[state_R, token_R].long().clamp(min=0)
             position_R = position_R + 1
             tokens.append(token_R)
-            log_probabilities.append(torch.where(forced_R >= 0, 0.0, own_R))
+            log_probabilities.append(log_probability_R)
         rows.state[:] = state_R.cpu().numpy()
-        return torch.stack(tokens, 1).int().cpu().numpy(), torch.stack(log_probabilities, 1).float().cpu().numpy()
+        return torch.stack(tokens, 1).int().cpu().numpy(), torch.stack(log_probabilities, 1).cpu().numpy()
 
-    def _logits(
-        self, token_R: Tensor, position_R: Tensor, table_RT: Tensor, prompt_table_RT: Tensor, prompt_length_R: Tensor
+    def _embed(self, token_R: Tensor) -> Tensor:
+        """The decoder's input: the embedding of each row's last token, float32 [R, D]."""
+        return functional.embedding(token_R, self.weights.embedding)
+
+    def _hidden(
+        self, x_RD: Tensor, position_R: Tensor, table_RT: Tensor, prompt_table_RT: Tensor, prompt_length_R: Tensor
     ) -> Tensor:
-        """Logits of the next token, float32 [R, V]; keys and values of this one join the cache."""
-        turn = tuple(table[position_R][:, None] for table in self._rotary)
-        here_R = table_RT.gather(1, (position_R // BLOCK)[:, None])[:, 0], position_R % BLOCK
-        x_RD = self.decoder.embedding(token_R).float()
-        for layer, block in enumerate(self.layers):
-            own, cross, ffn = block.attention, block.attention_feat, block.feed_forward
-            normed_RD = block.attention_norm(x_RD).to(self.dtype)
-            query, key, value = (self._heads(linear(normed_RD)) for linear in (own.wq, own.wk, own.wv))
-            self._cache[0, layer][here_R] = rotate(key, *turn)[:, 0]
-            self._cache[1, layer][here_R] = value[:, 0]
-            x_RD = x_RD + own.wo(self._attend(rotate(query, *turn), layer, table_RT, position_R + 1)).float()
-            query = self._heads(cross.wq(block.attention_feat_norm(x_RD).to(self.dtype)))
-            x_RD = x_RD + cross.wo(self._attend(query, layer, prompt_table_RT, prompt_length_R)).float()
-            normed_RD = block.ffn_norm(x_RD).to(self.dtype)
-            x_RD = x_RD + ffn.w2(silu(ffn.w1(normed_RD)) * ffn.w3(normed_RD)).float()
-        return self.decoder.output(x_RD).float()
+        """The decoder's last hidden vectors, float32 [R, D]; keys and values of this position join the cache."""
+        arithmetic = _DeviceArithmetic(self, x_RD, position_R, table_RT, prompt_table_RT, prompt_length_R)
+        run_blocks(self.weights.blocks, arithmetic)
+        return arithmetic.x_RD
+
+    def _next_tokens(
+        self, x_RD: Tensor, allowed_RV: Tensor | None, sampling: Sampling, number_R: Tensor, forced_R: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What the last hidden vectors say: tokens and log-probabilities; a forced token (>= 0) costs nothing."""
+        normed_RD = functional.rms_norm(x_RD, x_RD.shape[-1:], self.weights.output_norm, self.config.norm_eps)
+        logits_RV = normed_RD @ self.weights.output
+        drawn_R = draw(logits_RV, allowed_RV, sampling, number_R)
+        own_R = torch.log_softmax(logits_RV, -1).gather(1, drawn_R[:, None])[:, 0]
+        return torch.where(forced_R >= 0, forced_R, drawn_R), own_R.masked_fill(forced_R >= 0, 0.0)
+
+
+class _DeviceArithmetic:
+    """`decoder.Arithmetic` for one position of each row."""
+
+    def __init__(
+        self,
+        backend: DeviceBackend,
+        x_RD: Tensor,
+        position_R: Tensor,
+        table_RT: Tensor,
+        prompt_table_RT: Tensor,
+        prompt_length_R: Tensor,
+    ) -> None:
+        self.backend, self.x_RD, self.dtype = backend, x_RD, backend.dtype
+        self.own = table_RT, position_R + 1
+        self.prompt = prompt_table_RT, prompt_length_R
+        self.place = table_RT.gather(1, (position_R // BLOCK)[:, None])[:, 0], position_R % BLOCK
+        self.turn = tuple(table[position_R][:, None] for table in backend.rotary)
+
+    def project(self, norm: Tensor, weight: Tensor) -> Tensor:
+        """See `Arithmetic`."""
+        normed_RD = functional.rms_norm(self.x_RD, norm.shape, norm, self.backend.config.norm_eps)
+        return normed_RD.to(self.dtype) @ weight
+
+    def attend_to_own(self, layer: int, query_key_value: Tensor) -> Tensor:
+        """See `Arithmetic`."""
+        query, key, value = (self._heads(part) for part in query_key_value.chunk(3, dim=-1))
+        keys, values = self.backend.cache[:, layer]
+        keys[self.place], values[self.place] = rotate(key, *self.turn)[:, 0], value[:, 0]
+        return self._attend(layer, rotate(query, *self.turn), *self.own)
+
+    def attend_to_prompt(self, layer: int, query: Tensor) -> Tensor:
+        """See `Arithmetic`."""
+        return self._attend(layer, self._heads(query), *self.prompt)
+
+    def gate(self, hidden: Tensor) -> Tensor:
+        """See `Arithmetic`."""
+        first, second = hidden.chunk(2, dim=-1)
+        return functional.silu(first) * second
+
+    def add(self, change: Tensor, weight: Tensor) -> None:
+        """See `Arithmetic`."""
+        self.x_RD = self.x_RD + (change @ weight).float()
 
     def _heads(self, x_RD: Tensor) -> Tensor:
         """[R, 1, H, E]"""
-        return x_RD.unflatten(-1, (self.config.heads, -1))[:, None]
+        return x_RD.unflatten(-1, (self.backend.config.heads, -1))[:, None]
 
-    def _attend(self, query_R1HE: Tensor, layer: int, table_RT: Tensor, length_R: Tensor) -> Tensor:
+    def _attend(self, layer: int, query_R1HE: Tensor, table_RT: Tensor, length_R: Tensor) -> Tensor:
         """Attention over the first `length_R` positions of each row's blocks, [R, D]."""
-        keys, values = (self._cache[part, layer][table_RT].flatten(1, 2).transpose(1, 2) for part in (0, 1))
-        mask = torch.arange(keys.shape[2], device=self.device) < length_R[:, None]
-        mixed = scaled_dot_product_attention(query_R1HE.transpose(1, 2), keys, values, attn_mask=mask[:, None, None])
+        keys, values = (part[table_RT].flatten(1, 2).transpose(1, 2) for part in self.backend.cache[:, layer])
+        mask = torch.arange(keys.shape[2], device=keys.device) < length_R[:, None]
+        query_RH1E = query_R1HE.transpose(1, 2)
+        mixed = functional.scaled_dot_product_attention(query_RH1E, keys, values, attn_mask=mask[:, None, None])
         return mixed[:, :, 0].flatten(1)
 
 
-def uniforms(key_R: Tensor, position_R: Tensor) -> Tensor:
-    """`requests.uniform` of each row, float64 [R]: splitmix64 in wrapping int64 arithmetic."""
-
-    def signed(word: int) -> int:
-        return word - (1 << 64) if word >> 63 else word
-
-    def shifted(z: Tensor, bits: int) -> Tensor:
-        return (z >> bits) & ((1 << (64 - bits)) - 1)
-
-    z = key_R + (position_R + 1) * signed(0x9E3779B97F4A7C15)
-    z = (z ^ shifted(z, 30)) * signed(0xBF58476D1CE4E5B9)
-    z = (z ^ shifted(z, 27)) * signed(0x94D049BB133111EB)
-    z = z ^ shifted(z, 31)
-    return shifted(z, 11).double() * 2.0**-53
+def uniforms(key_R: np.ndarray, position_R: np.ndarray, steps: int) -> np.ndarray:
+    """`requests.uniform` of each row's next `steps` positions, float64 [R, K]: splitmix64 in wrapping arithmetic."""
+    position_RK = position_R.astype(np.uint64)[:, None] + np.arange(1, steps + 1, dtype=np.uint64)
+    z: np.ndarray = key_R[:, None] + position_RK * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (z >> np.uint64(11)) * 2.0**-53
 
 
 def draw(logits_RV: Tensor, allowed_RV: Tensor | None, sampling: Sampling, number_R: Tensor) -> Tensor:
-    """`naive.choose` of each row, int64 [R]."""
+    """`naive.choose` of each row, int64 [R], computed in the precision of `number_R`."""
     if allowed_RV is not None:
         logits_RV = logits_RV.masked_fill(~allowed_RV, -torch.inf)
     if sampling.temperature == 0:
         return logits_RV.argmax(-1)
-    weights_RV = torch.softmax(logits_RV.double() / sampling.temperature, -1)
+    weights_RV = torch.softmax(logits_RV.to(number_R.dtype) / sampling.temperature, -1)
     if sampling.top_k:
         lowest_R1 = weights_RV.topk(min(sampling.top_k, weights_RV.shape[-1])).values[:, -1:]
         weights_RV = weights_RV.masked_fill(weights_RV < lowest_R1, 0)
@@ -173,5 +201,6 @@ def draw(logits_RV: Tensor, allowed_RV: Tensor | None, sampling: Sampling, numbe
         last_R1 = enough_RV.to(torch.int8).argmax(-1, keepdim=True)
         weights_RV = weights_RV.masked_fill(weights_RV < ordered_RV.gather(1, last_R1), 0)
     cumulated_RV = weights_RV.cumsum(-1)
-    target_R1 = number_R[:, None] * cumulated_RV[:, -1:]
-    return torch.searchsorted(cumulated_RV, target_R1, right=True)[:, 0].clamp(max=weights_RV.shape[-1] - 1)
+    passed_RV = cumulated_RV <= number_R[:, None] * cumulated_RV[:, -1:]
+    last_R = weights_RV.shape[-1] - 1 - (weights_RV.flip(-1) > 0).to(torch.int8).argmax(-1)
+    return torch.minimum(passed_RV.sum(-1), last_R)

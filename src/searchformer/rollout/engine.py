@@ -1,4 +1,4 @@
-"""The fast sampler: many prompts and samples in one batch, finished sequences leave at once, others take their slots.
+"""The fast sampler: many prompts and samples in one batch; a finished sequence leaves at once, another takes its slot.
 
 In: a model, prompts, settings. Out: answers in the order they finish, or all in order; the same ones as `naive.py`'s.
 A prompt is encoded once, and its keys and values are shared by its samples. The cache is cut into blocks that sequences
@@ -14,10 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
-from searchformer.rollout.backend import BLOCK, Backend, Rows
+from searchformer.model.device import has_bf16
+from searchformer.rollout.backend import BLOCK, Backend, DecoderRows
 from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
 from searchformer.rollout.requests import (
@@ -96,7 +98,7 @@ class Engine:
         )
         self._check_limit(int(request.limit.max()))
         made = (make_prompt(prompt, self.vocabulary) for prompt in prompts)
-        return _Run(self, request, made).answers()
+        return _Scheduler(self, request, made).answers()
 
     def sample_all(
         self, prompts: Iterable[Prompt | Sequence[str] | Sequence[int] | np.ndarray], **settings: object
@@ -129,13 +131,21 @@ class Engine:
 
 def make_backend(model: Transformer, *, precision: str, threads: int | None = None, compile: bool = False) -> Backend:
     """Compiled kernels for a model on the CPU, PyTorch's own elsewhere or when `compile` asks for it."""
+    precision = choose_precision(precision, model.device, compile=compile)
     if model.device.type == "cpu" and not compile:
         return CpuBackend(model, precision=precision, threads=threads)
     return DeviceBackend(model, precision=precision, compile=compile)
 
 
+def choose_precision(asked: str, device: torch.device, *, compile: bool = False) -> str:
+    """The precision asked for; `auto` is bf16 with the CPU's kernels and on devices that have it, else fp32."""
+    if asked != "auto":
+        return asked
+    return "bf16" if has_bf16(device) or (device.type == "cpu" and not compile) else "fp32"
+
+
 def _blocks(positions: int) -> int:
-    """Cache blocks for so many positions."""
+    """Number of cache blocks that hold this many positions."""
     return -(-positions // BLOCK)
 
 
@@ -151,7 +161,7 @@ class _Request:
     automaton: Automaton | None
 
     def limit_of(self, prompt: int, sample: int) -> int:
-        """Most tokens of one answer."""
+        """The largest number of tokens of one answer."""
         return int(self.limit if self.limit.ndim == 0 else self.limit[prompt, sample])
 
 
@@ -183,7 +193,7 @@ class _Sequence:
     blocks: list[int] = field(default_factory=list)
 
 
-class _Run:
+class _Scheduler:
     """One call of `Engine.sample`: the queue, the slots, and who holds which block.
 
     Arrays are indexed by slot; `order` lists the slots in use, those of one prompt side by side.
@@ -232,7 +242,7 @@ class _Run:
                 yield _Job(index, task, sample, limit)
 
     def _admit(self) -> None:
-        """Start jobs while there is a slot for them, and blocks that the running ones will not need at once.
+        """Start jobs while there is a slot for them, and blocks beyond those that the running ones may need at once.
 
         After a restart nothing new starts until a sequence has finished: the cache is crowded.
         """
@@ -241,16 +251,26 @@ class _Run:
             job = self.restarts.popleft() if self.restarts else next(self.queue, None)
             if job is None:
                 break
-            needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2))
-            if self.running and len(self.free_blocks) < needed + len(self.running):
+            if not self._has_room(job):
                 self.restarts.appendleft(job)
                 break
             self._start(job)
             changed = True
-        for prompt in [prompt for prompt, encoded in self.encoded.items() if not encoded.users]:
-            self.free_blocks += self.encoded.pop(prompt).blocks.tolist()
+        self._forget_unused_prompts()
         if changed:
             self._sort()
+
+    def _has_room(self, job: _Job) -> bool:
+        """Whether there are blocks for `job` now; prompts that nobody reads any more give theirs for it."""
+        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2)) + len(self.running)
+        if len(self.free_blocks) < needed:
+            self._forget_unused_prompts(keep=job.prompt)
+        return not self.running or len(self.free_blocks) >= needed
+
+    def _forget_unused_prompts(self, *, keep: int | None = None) -> None:
+        """Free the blocks of prompts that no running sequence reads, except those of prompt `keep`."""
+        for prompt in [index for index, encoded in self.encoded.items() if not encoded.users and index != keep]:
+            self.free_blocks += self.encoded.pop(prompt).blocks.tolist()
 
     def _start(self, job: _Job) -> None:
         """Give `job` a slot."""
@@ -294,8 +314,7 @@ class _Run:
         youngest = next(reversed(self.running.values()))
         self.restarts.appendleft(youngest.job)
         self._leave(youngest)
-        if not self.encoded[youngest.job.prompt].users:
-            self.free_blocks += self.encoded.pop(youngest.job.prompt).blocks.tolist()
+        self._forget_unused_prompts()
         self.crowded = True
         self._sort()
 
@@ -311,7 +330,7 @@ class _Run:
         order, position_R, steps = self.order, self.position[self.order], self.backend.steps
         ahead_K = np.arange(steps)
         widest = int(position_R.max()) // BLOCK + 1 + (steps > 1)
-        rows = Rows(
+        rows = DecoderRows(
             token=self.tokens[order, position_R],
             position=position_R,
             table=self.table[order, : max(widest, 1)],

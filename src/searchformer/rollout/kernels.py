@@ -1,12 +1,36 @@
 """Compiled kernels of the CPU sampler: everything of a decode step that is not a matrix product.
 
 In and out: arrays that the caller owns. Activations are float32, or bfloat16 kept as uint16 (NumPy and numba know no
-bfloat16). The cache is float32; or bfloat16, two to a 32-bit word, so that a shift and a mask widen sixteen at a time;
-or int8 with one scale per position and head. Arithmetic is float32.
+bfloat16). Arithmetic is float32.
 
-Shape suffixes: R rows of the batch, D model width, F feed-forward width, H heads, E head width, P rotary pairs (E / 2),
-L layers, N cache blocks, B positions of a block, T blocks of a row's table, V vocabulary, S automaton states.
-With bfloat16 words, a cache array's axis E is half as long: number e and number e + E / 2 share a word.
+Shape suffixes: R rows of the batch, D model width, F feed-forward width, H heads, E head width, L layers, N cache
+blocks, B positions of a block, T blocks of a row's table, V vocabulary, S automaton states.
+
+Where keys and values lie. A row's positions are cut into blocks of B; its table names the blocks, which lie anywhere:
+
+    table_RT[row] = [7, 2, ...]      position p is column p % B of block table_RT[row, p // B]
+    rows that share a prompt have the same blocks in their prompt table
+
+    keys_NLHEB[block, layer, head], and the same for values: a matrix with a column per position, because then a loop
+    over positions reads neighbouring memory (`_scores` and `_add_values` are such loops)
+
+                 position 0    1    2  ...  B-1
+        number 0      [ .    .    .   ...   . ]
+        number 1      [ .    .    .   ...   . ]
+        ...
+        number E-1    [ .    .    .   ...   . ]
+
+    fp32   float32, as drawn
+    bf16   uint32, E / 2 rows of words: number e in the low half, number e + E / 2 in the high half of word e, so that
+           a shift and a mask make two float32
+    int8   int8, as drawn, times scales_NLH2B[block, layer, head]: row 0 has a scale per position for keys, row 1 for
+           values; in the other formats B is 0 there
+
+Columns that are not written yet hold anything among the keys (their weight is set to 0 after the softmax), but zeros
+among the values: 0 * NaN would be NaN, so `_store` clears a block's values when it writes column 0.
+
+If this is wrong, `test_the_attention_kernel_is_attention` breaks (every format, blocks out of order, NaN in new
+memory), and `test_answers_longer_than_a_block_stay_those_of_the_obvious_sampler` for what the tables say.
 """
 
 # mypy cannot follow types through numba's intrinsics and overloads:
@@ -21,8 +45,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-BLOCK = 64
-"""Positions of one cache block."""
+from searchformer.rollout.backend import BLOCK
 
 _CACHE_LINE = 64
 
@@ -223,7 +246,7 @@ def gate(hidden_R2F: np.ndarray, out_RF: np.ndarray) -> None:
 
 @_compiled
 def _scale_of(vector: np.ndarray) -> float:
-    """What int8 steps stand for, so that the vector's largest number becomes 127."""
+    """What one step of an int8 stands for, so that the vector's largest number becomes 127."""
     largest = np.float32(1e-30)
     for e in range(vector.shape[0]):
         largest = max(largest, abs(vector[e]))
@@ -267,12 +290,7 @@ def rotate_and_store(
     for row in range(position_R.shape[0]):
         position = position_R[row]
         block, at = table_RT[row, position // BLOCK], position % BLOCK
-        after = min(row + 1, position_R.shape[0] - 1)
-        next_block, next_at = table_RT[after, position_R[after] // BLOCK], position_R[after] % BLOCK
         for head in range(heads):
-            ahead = keys_NLHEB[next_block, layer, head]
-            for e in range(ahead.shape[0]):  # a column touches as many cache lines as it has entries
-                _prefetch(ahead, (e * BLOCK + next_at) * ahead.itemsize)
             for pair in range(width // 2):
                 cosine, sine = cosines[position, pair], sines[position, pair]
                 here = head * width + 2 * pair
@@ -320,7 +338,7 @@ def store_prompt(
 
 @_compiled
 def _fetch(ahead: np.ndarray, line: int, end: int) -> int:
-    """Ask for the bytes of `ahead` from `line` to `end`; returns where to go on."""
+    """Ask for the bytes of `ahead` from `line` to `end`; returns where to continue."""
     while line < end:
         _prefetch(ahead, line)
         line += _CACHE_LINE
@@ -383,7 +401,7 @@ def _softmax(scores: np.ndarray, length: int) -> None:
 
 @_compiled
 def _place(number: int, rows: int, heads: int, stream: bool) -> tuple[int, int]:
-    """Row and head of the number-th piece of work: row by row where all blocks are read once, else head by head."""
+    """Row and head of the number-th piece of work: row by row when blocks are streamed, else head by head."""
     if stream:
         return number // heads, number % heads
     return number % rows, number // rows
@@ -404,9 +422,9 @@ def attend(
 ) -> None:
     """Attention of one query per row over the first `length_R` positions of the blocks in the row's table.
 
-    Head by head, so that rows that share their blocks (the prompt's, in cross-attention) find them in the core's own
-    cache. Blocks that come from main memory instead (`stream`) are read in the order in which they lie there, and are
-    asked for one ahead. `scores` is scratch for the longest row, rounded up to whole blocks.
+    A row's own blocks come from main memory (`stream`): they are read row by row, as they lie there, and each matrix is
+    asked for while the one before it is worked on. Blocks that rows share (the prompt's) are read head by head, so that
+    the next row finds them in the core's cache. `scores` is scratch for the longest row, rounded up to whole blocks.
     """
     rows, heads, scaled = length_R.shape[0], keys_NLHEB.shape[2], scales_NLH2B.shape[4] > 0
     width = query_RD.shape[1] // heads
@@ -446,7 +464,7 @@ def attend(
 
 @_compiled
 def _uniform(key: int, position: int) -> float:
-    """The number in [0, 1) that decides the token at `position`; the twin of `noise.uniform`."""
+    """The number in [0, 1) that decides the token at `position`; the twin of `requests.uniform`."""
     z = key + np.uint64(position + 1) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""What a sampler is asked and what it answers: prompts and sampling settings in, answers out."""
+"""What a sampler is asked and what it answers: prompts and sampling settings in, answers out. No torch is needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

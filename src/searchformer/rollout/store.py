@@ -1,13 +1,20 @@
-"""A directory of rollouts: what was asked, the tasks, the answers in shards, and a manifest that is written last.
+"""A directory of answers, and the only code that knows its files. No torch is needed to read one.
 
-`config.json` comes first and says what was asked; `tasks.parquet` holds the tasks, so that judging needs nothing else;
-each `rollouts-*.parquet` holds whole answers and is never changed; `manifest.json` means that every answer is there.
+    config.json             what was asked, written first
+    vocabulary.json
+    tasks.parquet           task_id, prompt: judging needs nothing else
+    rollouts-*.parquet      whole answers (task_id, sample, tokens, finish, log_probability); never changed once written
+    manifest.json           written last: every answer is there
+
+Try: `Rollouts.open(directory).answers()`.
 """
 
 import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,110 +25,198 @@ import pyarrow.parquet as pq
 
 from searchformer import __version__
 from searchformer.dataset.store import Dataset, file_digest
+from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, read_json, replacing, write_json
+from searchformer.files import locked, make_directory, read_json, replacing, require_same, write_json
 from searchformer.rollout.requests import Answer, Prompt
 from searchformer.tokens.vocabulary import Vocabulary
 
 CONFIG, MANIFEST, TASKS = "config.json", "manifest.json", "tasks.parquet"
-LOCK_SECONDS = 10.0
+OLDER = {"skip": 0, "algorithm": "astar", "weight": 1.0}
+"""Values of directories that were written before config.json had these fields."""
+NOT_COMPARED = {"package", "device", "algorithm", "weight"}
+"""Fields of config.json that are not compared when a rollout is resumed; the last two are the data set's own."""
+WAIT_SECONDS = 10.0
 ANSWERS_PER_SHARD = 65536
+
+
+# --- reading
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """A complete directory of answers, opened for reading."""
+
+    directory: Path
+    config: dict[str, Any]
+    """What was asked; see `dispatch.describe`."""
+    vocabulary: Vocabulary
+    domain: Domain
+    prompts: dict[str, np.ndarray]
+    """Task id to the prompt's ids, without bos and eos."""
+
+    @classmethod
+    def open(cls, directory: Path | str) -> "Rollouts":
+        """Read the tasks; raises if answers are missing."""
+        directory = Path(directory)
+        config = read_config(directory)
+        read_json(directory / MANIFEST, what="complete directory of rollouts (run the same rollout again)")
+        domain = make_domain(config["domain"], config["settings"])
+        prompts = {prompt.task_id: prompt.tokens for prompt in read_prompts(directory)}
+        return cls(directory, config, Vocabulary.load(directory), domain, prompts)
+
+    @cached_property
+    def problems(self) -> dict[str, np.ndarray]:
+        """Task id to problem."""
+        return {task: self.domain.parse_prompt(self.vocabulary.decode(ids)) for task, ids in self.prompts.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the answers: the manifest names every file with its own digest."""
+        return file_digest(self.directory / MANIFEST)
+
+    def prompt(self, task_id: str) -> np.ndarray:
+        """The ids of a task's prompt."""
+        if task_id not in self.prompts:
+            raise SearchformerError(f"{self.directory / TASKS} lacks task {task_id}; make the rollouts again")
+        return self.prompts[task_id]
+
+    def answer(self, task_id: str, sample: int) -> np.ndarray:
+        """The ids of one answer."""
+        wanted = (pc.field("task_id") == task_id) & (pc.field("sample") == sample)
+        for path in shard_files(self.directory):
+            for ids in _read(path, ["tokens"], filters=wanted)["tokens"].to_pylist():
+                return np.array(ids, self.vocabulary.dtype)
+        raise SearchformerError(f"{self.directory} lacks answer {sample} to task {task_id}; make the rollouts again")
+
+    def answers(self) -> Iterator[tuple[str, int, np.ndarray, bool]]:
+        """Task id, sample, ids and whether the model ended it, of every answer."""
+        for table in read_answers(self.directory, ["task_id", "sample", "tokens", "finish"]):
+            ends = np.cumsum([0, *pc.list_value_length(table["tokens"]).to_pylist()])
+            ids = table["tokens"].combine_chunks().flatten().to_numpy()
+            names, samples, finishes = (table[name].to_pylist() for name in ("task_id", "sample", "finish"))
+            for row, task in enumerate(names):
+                if task not in self.prompts:
+                    raise SearchformerError(f"{self.directory}: an answer to task {task}, which {TASKS} does not have")
+                yield task, samples[row], ids[ends[row] : ends[row + 1]], finishes[row] == "eos"
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """What a directory of answers was made with, as if today's version had written it."""
+    found = OLDER | read_json(directory / CONFIG, what="directory of rollouts")
+    if found.get("precision") == "auto":  # what `auto` chose was not written down; it was bf16 wherever it ran
+        found["precision"] = "bf16"
+    return found
+
+
+def is_begun(directory: Path) -> bool:
+    """Whether the directory holds rollouts, complete or not."""
+    return (directory / CONFIG).exists()
+
+
+def read_prompts(directory: Path) -> list[Prompt]:
+    """The tasks of a directory, by task id."""
+    table = _read(directory / TASKS, ["task_id", "prompt"])
+    ids, prompts = table["task_id"].to_pylist(), table["prompt"].to_pylist()
+    return [Prompt(task, np.array(prompt, np.int64)) for task, prompt in zip(ids, prompts, strict=True)]
+
+
+def shard_files(directory: Path) -> list[Path]:
+    """The files with answers, by name."""
+    return sorted(directory.glob("rollouts-*.parquet"))
+
+
+def read_answers(directory: Path | str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The answers as tables, a file at a time."""
+    for path in shard_files(Path(directory)):
+        yield _read(path, columns)
+
+
+def finished_samples(directory: Path) -> dict[str, set[int]]:
+    """Which samples of which tasks are on disk."""
+    done: dict[str, set[int]] = {}
+    for table in read_answers(directory, ["task_id", "sample"]):
+        for task, sample in zip(table["task_id"].to_pylist(), table["sample"].to_pylist(), strict=True):
+            done.setdefault(task, set()).add(sample)
+    return done
+
+
+def _read(path: Path, columns: Sequence[str] | None, *, filters: Any = None) -> pa.Table:
+    try:
+        return pq.read_table(path, columns=columns, filters=filters)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SearchformerError(f"{path} cannot be read: {error}; remove it and run the same command again") from error
+
+
+# --- writing
 
 
 def prepare(directory: Path, config: dict[str, Any], dataset: Dataset) -> None:
     """Set up a new directory, or check that an existing one is of the same rollouts."""
+    new = not (directory / TASKS).exists()
+    tasks = select_tasks(dataset, config["split"], config["tasks"], skip=config["skip"]) if new else None
+    begin(directory, config, dataset.vocabulary)
+    if tasks is not None:
+        write_tasks(directory, tasks)
+
+
+def begin(directory: Path, config: dict[str, Any], vocabulary: Vocabulary) -> None:
+    """Write the configuration of a new directory, or check that an existing one has the same."""
     make_directory(directory)
-    if (directory / CONFIG).exists():
-        _require_same(directory, read_json(directory / CONFIG, what="rollout directory"), config)
+    if is_begun(directory):
+        found, asked = _comparable(read_config(directory)), _comparable(config)
+        require_same(found, asked, where=directory, what="rollouts")
     else:
         write_json(directory / CONFIG, config)
-    dataset.vocabulary.save(directory)
-    if not (directory / TASKS).exists():
-        table = select_tasks(dataset, config["split"], config["tasks"], skip=config["skip"])
-        with replacing(directory / TASKS) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+    vocabulary.save(directory)
 
 
-def _require_same(directory: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raise, naming the first difference, unless both ask for the same answers; where files lie does not matter."""
+def write_tasks(directory: Path, tasks: pa.Table) -> None:
+    """Write the tasks to answer, by task id: columns task_id and prompt."""
+    with replacing(directory / TASKS) as temporary:
+        pq.write_table(tasks, temporary, compression="zstd")
 
-    def comparable(config: dict[str, Any]) -> dict[str, Any]:
-        same = {"skip": 0} | {key: value for key, value in config.items() if key != "package"}
-        return same | {key: config.get(key, {}).get("digest") for key in ("model", "data")}
 
-    found, asked = comparable(found), comparable(asked)
-    for key in asked:
-        if found.get(key) != asked[key]:
-            raise SearchformerError(
-                f"{directory} holds rollouts with {key} {found.get(key)!r}, asked for is {asked[key]!r}: "
-                "choose another directory"
-            )
+def _comparable(config: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same when a rollout is resumed; models and data sets are known by content, not by place."""
+    fields = {key: value for key, value in config.items() if key not in NOT_COMPARED}
+    return fields | {key: config.get(key, {}).get("digest") for key in ("model", "data")}
 
 
 def select_tasks(dataset: Dataset, split: str, count: int, *, skip: int = 0) -> pa.Table:
-    """`count` tasks of a split by task id, behind the first `skip`: task_id, prompt, trace_length, plan.
+    """`count` tasks of a split by task id, after the first `skip`: task_id and prompt.
 
     A task with several traces is there once.
     """
     ids = {task for batch in dataset.batches(split, ["task_id"]) for task in batch.column("task_id").to_pylist()}
     if skip + count > len(ids):
-        behind = f" behind the first {skip}" if skip else ""
-        raise SearchformerError(f"{dataset.directory} has {len(ids)} {split} tasks; asked for are {count}{behind}")
+        after = f" after the first {skip}" if skip else ""
+        raise SearchformerError(f"{dataset.directory} has {len(ids)} {split} tasks; asked for are {count}{after}")
     chosen = pa.array(sorted(ids)[skip : skip + count])
-    columns = ["task_id", "prompt", "trace_length", "plan"]
-    parts = []
-    for batch in dataset.batches(split, columns):
-        table = pa.Table.from_batches([batch])
-        parts.append(table.filter(pc.is_in(table["task_id"], chosen)))
+    columns = ["task_id", "prompt"]
+    tables = (pa.Table.from_batches([batch]) for batch in dataset.batches(split, columns))
+    parts = [table.filter(pc.is_in(table["task_id"], chosen)) for table in tables]
     table = pa.concat_tables(parts).select(columns).sort_by("task_id")
     names = table["task_id"].to_pylist()
     return table.take([row for row, name in enumerate(names) if row == 0 or name != names[row - 1]])
 
 
-def read_prompts(directory: Path) -> list[Prompt]:
-    """The tasks of a directory, by task id."""
-    table = pq.read_table(directory / TASKS, columns=["task_id", "prompt"])
-    ids, prompts = table["task_id"].to_pylist(), table["prompt"].to_pylist()
-    return [Prompt(task, np.array(prompt, np.int64)) for task, prompt in zip(ids, prompts, strict=True)]
-
-
 @contextlib.contextmanager
-def alone(directory: Path, rank: int) -> Iterator[Any]:
-    """Hold the directory's lock for `rank`, so that nobody else samples its tasks; wait a little for dying workers.
-
-    Yields a function to call once the answers on disk have been read: from then on own workers may join, by `together`.
-    """
-    import fcntl
-
-    with open(directory / f".lock-{rank:05d}", "w", encoding="utf-8") as file:
-        give_up = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > give_up:
-                    raise SearchformerError(
-                        f"another process is writing rollouts to {directory}; wait for it"
-                    ) from None
-                time.sleep(0.1)
-        yield lambda: fcntl.flock(file, fcntl.LOCK_SH)
-
-
-@contextlib.contextmanager
-def together(directory: Path, rank: int) -> Iterator[None]:
-    """Hold the directory's lock for `rank` along with the process that started this one."""
-    import fcntl
-
-    with open(directory / f".lock-{rank:05d}", "w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+def rank_locked(directory: Path, rank: int) -> Iterator[None]:
+    """Keep other processes from sampling the tasks of `rank`, and wait for workers that a killed one left behind."""
+    doing = "writing rollouts"
+    with locked(directory, doing=doing, name=f".lock-{rank:05d}"):
+        for path in directory.glob(f".lock-{rank:05d}-*"):
+            with locked(directory, doing=doing, name=path.name, wait_seconds=WAIT_SECONDS):
+                pass
+        for path in directory.glob(f".rollouts-{rank:03d}-*.tmp"):  # half written by a killed process
+            path.unlink()
         yield
 
 
-def remove_unfinished(directory: Path, rank: int) -> None:
-    """Delete what a killed process of `rank` left half written; only with its lock held."""
-    for path in directory.glob(f".rollouts-{rank:03d}-*.tmp"):
-        path.unlink()
+def worker_locked(directory: Path, rank: int, worker: int) -> contextlib.AbstractContextManager[None]:
+    """What a worker of `rank` holds while it writes, so that the next run can wait for it to end."""
+    return locked(directory, doing="writing rollouts", name=f".lock-{rank:05d}-{worker:03d}")
 
 
 class Writer:
@@ -148,7 +243,7 @@ class Writer:
         self.save()  # also when interrupted: what is finished is finished
 
     def add(self, answer: Answer) -> None:
-        """Keep one answer; now and then a shard is written."""
+        """Keep one answer; a shard is written every `save_seconds`."""
         self.answers.append(answer)
         if time.monotonic() - self.saved > self.save_seconds or len(self.answers) >= ANSWERS_PER_SHARD:
             self.save()
@@ -166,36 +261,8 @@ class Writer:
         self.answers = []
 
 
-def shard_files(directory: Path) -> list[Path]:
-    """The files with answers, by name."""
-    return sorted(directory.glob("rollouts-*.parquet"))
-
-
-def finished_samples(directory: Path) -> dict[str, set[int]]:
-    """Which samples of which tasks are on disk."""
-    done: dict[str, set[int]] = {}
-    for path in shard_files(directory):
-        table = _read(path, ["task_id", "sample"])
-        for task, sample in zip(table["task_id"].to_pylist(), table["sample"].to_pylist(), strict=True):
-            done.setdefault(task, set()).add(sample)
-    return done
-
-
-def read_answers(directory: Path | str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The answers, a shard at a time."""
-    for path in shard_files(Path(directory)):
-        yield _read(path, columns)
-
-
-def _read(path: Path, columns: Sequence[str] | None) -> pa.Table:
-    try:
-        return pq.read_table(path, columns=columns)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SearchformerError(f"{path} cannot be read: {error}; remove it and run the same command again") from error
-
-
 def finish(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
-    """Write the manifest if every answer is there, once; returns it, or None while answers are missing."""
+    """Write the manifest if every answer is there; returns it, or None while answers are missing."""
     seen: set[tuple[str, int]] = set()
     finishes: Counter[str] = Counter()
     rows = tokens = 0
@@ -208,7 +275,7 @@ def finish(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if rows > len(seen):
         raise SearchformerError(
-            f"{directory} holds {rows - len(seen)} answers twice: were other ranks run twice at once?"
+            f"{directory} holds {rows - len(seen)} answers twice: did two runs with the same rank write to it?"
         )
     shards = [{"file": path.name, "digest": file_digest(path)} for path in shard_files(directory)]
     manifest = {

@@ -13,27 +13,23 @@ from typing import Literal
 import torch
 from torch import nn
 
-from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig
+from searchformer.model.device import check_precision, has_bf16
 from searchformer.model.layers import Linear
 from searchformer.train.optimiser import FlatParameters
 
 Precision = Literal["fp32", "bf16"]
 WORTHWHILE = 1.3
-"""bf16 products must be so many times as fast as fp32 ones, conversions included, for `auto` to choose them."""
+"""How many times as fast as fp32 products bf16 ones must be, conversions included, for `auto` to choose them."""
 
 
 def choose_precision(asked: str, config: ModelConfig, device: torch.device) -> Precision:
-    """The precision asked for; for `auto` the faster one, as measured on this device with products of this model."""
-    if asked == "fp32" or device.type == "mps":
-        if asked == "bf16":
-            raise SearchformerError("--precision bf16 is not available on mps; use fp32")
-        return "fp32"
-    if asked == "bf16":
-        return "bf16"
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if _half_speedup(config) > WORTHWHILE else "fp32"
+    """The precision asked for; for `auto` the faster one: on the CPU as measured with products of this model."""
+    check_precision(asked, device)
+    if asked != "auto":
+        return "bf16" if asked == "bf16" else "fp32"
+    faster = _half_speedup(config) > WORTHWHILE if device.type == "cpu" else has_bf16(device)
+    return "bf16" if faster else "fp32"
 
 
 def _half_speedup(config: ModelConfig) -> float:
@@ -65,12 +61,12 @@ class HalfWeights:
         self.refresh()
 
     def refresh(self) -> None:
-        """Copy the weights anew: call after every change of them."""
+        """Copy the weights again; call this after every change of them."""
         self._half.copy_(self._flat.weights.detach())
 
 
 def autocast_for(precision: Precision, device: torch.device) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """What to compute losses under: autocast for bf16 on GPUs, else nothing."""
+    """The context to compute losses in: autocast for bf16 on GPUs, else one that does nothing."""
     if precision == "bf16" and device.type == "cuda":
         return lambda: torch.autocast("cuda", dtype=torch.bfloat16)
     return contextlib.nullcontext

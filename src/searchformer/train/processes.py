@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from searchformer.errors import SearchformerError
+from searchformer.model.device import choose_device
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,3 @@ def end_process() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-
-
-def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
-    """The device that `name` asks for; `auto` takes the first there is of cuda, mps, cpu."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(kind for kind, there in available.items() if there)
-    if name not in available:
-        raise SearchformerError(f"a device is one of auto, {', '.join(available)}; found {name!r}")
-    if not available[name]:
-        raise SearchformerError(f"device {name} was asked for, and torch {torch.__version__} finds none here; use cpu")
-    return torch.device(name, local_rank) if name == "cuda" else torch.device(name)

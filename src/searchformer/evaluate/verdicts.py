@@ -1,0 +1,115 @@
+"""What the judge says of every answer in a directory of rollouts: computed once, then kept beside the answers.
+
+In: `Rollouts`. Out: a table with a row per answer, also in `verdicts.parquet` (`verdicts-paper.parquet` for the paper's
+rule). The file's metadata says which answers, rule, algorithm and package version it belongs to; if any of them is
+another now, the answers are judged again.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from searchformer import __version__
+from searchformer.display import Display, Silent, Update
+from searchformer.evaluate.judge import Judge
+from searchformer.files import replacing
+from searchformer.rollout.store import Rollouts
+from searchformer.search import Options, Searcher
+from searchformer.search.validate import codes_of
+from searchformer.tokens.grammar import write_text
+
+ORIGIN = b"searchformer"
+"""Key of the metadata that says what the verdicts belong to."""
+COLUMNS = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("sample", pa.int32()),
+        ("verdict", pa.string()),
+        ("reason", pa.string()),
+        ("plan_length", pa.int32()),
+        ("optimal_length", pa.int32()),
+        ("trace_length", pa.int32()),
+        ("created", pa.int32()),
+        ("closed", pa.int32()),
+        ("trace_legal", pa.bool_()),
+        ("trace_sound", pa.bool_()),
+        ("violation", pa.string()),
+        ("violation_position", pa.int32()),
+        ("legal_share", pa.float64()),
+        ("cost_errors", pa.int32()),
+        ("estimate_errors", pa.int32()),
+    ]
+)
+
+
+def verdicts_of(rollouts: Rollouts, *, paper: bool = False, display: Display | None = None) -> pa.Table:
+    """A row per answer with `Verdict`'s fields, and for deterministic data `exact`: is it the data's own answer?"""
+    path = rollouts.directory / f"verdicts{'-paper' if paper else ''}.parquet"
+    origin = _origin(rollouts, paper=paper)
+    stored = _read_stored(path, origin)
+    if stored is not None:
+        return stored
+    with (display or Silent()).bar("judge", unit="answers") as update:
+        table = _judge_all(rollouts, paper=paper, update=update)
+    table = table.replace_schema_metadata({ORIGIN: origin})
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+    return table
+
+
+def _origin(rollouts: Rollouts, *, paper: bool) -> bytes:
+    """What the verdicts depend on."""
+    facts = {
+        "manifest": rollouts.digest,
+        "rule": "paper" if paper else "strict",
+        "algorithm": rollouts.config["algorithm"],
+        "weight": rollouts.config["weight"],
+        "package": __version__,
+    }
+    return json.dumps(facts).encode()
+
+
+def _read_stored(path: Path, origin: bytes) -> pa.Table | None:
+    """The verdicts in `path` if they have this origin; a file that cannot be read is made again."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid):
+        return None
+    return table if (table.schema.metadata or {}).get(ORIGIN) == origin else None
+
+
+def _judge_all(rollouts: Rollouts, *, paper: bool, update: Update) -> pa.Table:
+    config, problems = rollouts.config, rollouts.problems
+    judge = Judge(rollouts.domain, paper=paper, algorithm=config["algorithm"], weight=config["weight"])
+    optimal = {task: judge.optimal_length(problem) for task, problem in problems.items()}
+    reference = _reference_answers(rollouts) if config["deterministic"] else None
+    codes = codes_of(rollouts.domain, rollouts.vocabulary.tokens)
+    total = config["tasks"] * config["samples"]
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS.names}
+    exact: list[bool] = []
+    for done, (task, sample, ids, finished) in enumerate(rollouts.answers(), start=1):
+        verdict = judge.judge(problems[task], codes[ids], optimal_length=optimal[task], finished=finished)
+        for name, value in {"task_id": task, "sample": sample, **vars(verdict)}.items():
+            columns[name].append(value)
+        if reference is not None:
+            exact.append(finished and np.array_equal(ids, reference[task]))
+        if done % 500 == 0 or done == total:
+            update(done, total, "")
+    table = pa.table(columns, schema=COLUMNS)
+    return table if reference is None else table.append_column("exact", pa.array(exact, type=pa.bool_()))
+
+
+def _reference_answers(rollouts: Rollouts) -> dict[str, np.ndarray]:
+    """What the data's own deterministic search answers, as ids; the plan alone for models that do not search."""
+    config, domain = rollouts.config, rollouts.domain
+    options = Options(deterministic=True, algorithm=config["algorithm"], weight=config["weight"])
+    searcher, answers = Searcher(domain, options), {}
+    plan_only = config["model"].get("trained", {}).get("variant") == "solution-only"
+    for task, problem in rollouts.problems.items():
+        _, trace, plan = write_text(domain, problem, searcher.search(problem))
+        answers[task] = rollouts.vocabulary.encode((plan if plan_only else f"{trace} {plan}").split())
+    return answers

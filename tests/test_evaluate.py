@@ -1,0 +1,136 @@
+"""Evaluating a directory of rollouts: every answer is judged, once, by the rules of the data that it belongs to."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from rollout_directories import write_rollouts
+
+from searchformer.domains import make_domain
+from searchformer.errors import SearchformerError
+from searchformer.evaluate import verdicts
+from searchformer.evaluate.evaluation import evaluate
+from searchformer.evaluate.judge import Judge
+from searchformer.evaluate.verdicts import verdicts_of
+from searchformer.files import read_json, write_json
+from searchformer.rollout.store import Rollouts
+from searchformer.search import Options, Searcher
+from searchformer.tokens.grammar import write_text
+from searchformer.tokens.vocabulary import Vocabulary
+
+DOMAIN = make_domain("maze", {"width": 3, "height": 3})
+VOCABULARY = Vocabulary.of(DOMAIN.token_list())
+PROBLEMS = {
+    DOMAIN.task_id(problem): problem
+    for problem in (
+        DOMAIN.encode({"width": 3, "height": 3, "walls": [[1, 1]], "start": [0, 0], "goal": goal})
+        for goal in ([2, 1], [2, 2])
+    )
+}
+
+
+def written(task: str, **options: Any) -> tuple[str, str, str]:
+    """Prompt, trace and plan of a deterministic search."""
+    searcher = Searcher(DOMAIN, Options(deterministic=True, **options))
+    return write_text(DOMAIN, PROBLEMS[task], searcher.search(PROBLEMS[task]))
+
+
+def rollouts_of(directory: Path, answers: Callable[[str], list[str]], **config: Any) -> Rollouts:
+    """Answers to both tasks, as texts."""
+    prompts = {task: VOCABULARY.encode(written(task)[0].split()) for task in PROBLEMS}
+    return write_rollouts(
+        directory, DOMAIN, VOCABULARY, prompts, lambda task: [text.split() for text in answers(task)], **config
+    )
+
+
+def searched_and_not(task: str) -> list[str]:
+    """A* with its plan, and the plan alone."""
+    _, trace, plan = written(task)
+    return [f"{trace} {plan}", plan]
+
+
+def test_evaluating_scores_every_answer(tmp_path: Path) -> None:
+    rollouts_of(tmp_path, searched_and_not, deterministic=True)
+    metrics = evaluate(tmp_path, astar_runs=8)
+    values = {name: entry["value"] for name, entry in metrics["metrics"].items()}
+    assert values["any_optimal"] == values["pass_at_1"] == values["swc"] == 1.0
+    assert values["exact_match"] == 0.5  # the plan alone is not what A* wrote
+    assert pq.read_table(tmp_path / "verdicts.parquet")["trace_legal"].to_pylist() == [True, None, True, None]
+    assert np.shape(pq.read_table(tmp_path / "astar.parquet")["lengths"].to_pylist()) == (2, 8)
+    assert json.loads((tmp_path / "metrics.json").read_text())["tasks"] == 2
+
+
+def test_a_missing_answer_is_an_error_and_not_a_smaller_denominator(tmp_path: Path) -> None:
+    rollouts_of(tmp_path, lambda task: [written(task)[2]])
+    config = read_json(tmp_path / "config.json", what="configuration")
+    write_json(tmp_path / "config.json", config | {"samples": 2})
+    with pytest.raises(SearchformerError, match="sample 1 has no verdict"):
+        evaluate(tmp_path, astar_runs=2)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(SearchformerError, match="complete directory of rollouts"):
+        evaluate(tmp_path, astar_runs=2)
+
+
+@pytest.mark.parametrize(("algorithm", "weight"), [("dijkstra", 1.0), ("weighted", 3.0), ("greedy", 1.0)])
+def test_answers_are_compared_with_the_datas_algorithm(tmp_path: Path, algorithm: str, weight: float) -> None:
+    def own(task: str) -> list[str]:
+        return [" ".join(written(task, algorithm=algorithm, weight=weight)[1:])]
+
+    rollouts_of(tmp_path / "own", own, deterministic=True, algorithm=algorithm, weight=weight)
+    metrics = evaluate(tmp_path / "own", astar_runs=4)["metrics"]
+    assert metrics["exact_match"]["value"] == 1.0
+    assert pq.read_table(tmp_path / "own/verdicts.parquet")["trace_legal"].to_pylist() == [True, True]
+    rollouts_of(tmp_path / "astar", own, deterministic=True)
+    evaluate(tmp_path / "astar", astar_runs=4)
+    lengths = [pq.read_table(tmp_path / name / "astar.parquet")["lengths"].to_pylist() for name in ("own", "astar")]
+    assert lengths[0] == lengths[1]  # what A* itself takes, whatever the data's algorithm
+
+
+def test_a_directory_that_names_no_algorithm_is_of_astar(tmp_path: Path) -> None:
+    rollouts_of(tmp_path, searched_and_not, deterministic=True)
+    config = read_json(tmp_path / "config.json", what="configuration")
+    write_json(tmp_path / "config.json", {k: v for k, v in config.items() if k not in ("algorithm", "weight")})
+    assert evaluate(tmp_path, astar_runs=2)["metrics"]["exact_match"]["value"] == 0.5
+
+
+def test_verdicts_are_kept_and_belong_to_their_answers_and_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = []
+    judge = Judge.judge
+    monkeypatch.setattr(Judge, "judge", lambda *given, **more: judged.append(1) or judge(*given, **more))
+
+    def count(rollouts: Rollouts, **rule: bool) -> int:
+        before = len(judged)
+        table = verdicts_of(rollouts, **rule)
+        assert table.num_rows == 4
+        return len(judged) - before
+
+    rollouts = rollouts_of(tmp_path, searched_and_not)
+    assert [count(rollouts), count(rollouts)] == [4, 0]
+    assert [count(rollouts, paper=True), count(rollouts, paper=True), count(rollouts)] == [4, 0, 0]
+    monkeypatch.setattr(verdicts, "__version__", "another")
+    assert count(rollouts) == 4
+    (tmp_path / "verdicts.parquet").write_bytes(b"half a file")
+    assert count(rollouts) == 4
+    manifest = read_json(tmp_path / "manifest.json", what="manifest")
+    write_json(tmp_path / "manifest.json", manifest | {"shards": []})
+    assert count(Rollouts.open(tmp_path)) == 4  # other answers
+
+
+def test_a_directory_gives_its_prompts_and_answers_by_task(tmp_path: Path) -> None:
+    rollouts = rollouts_of(tmp_path, searched_and_not)
+    for task, problem in PROBLEMS.items():
+        prompt, trace, plan = written(task)
+        assert VOCABULARY.decode(rollouts.prompt(task)) == prompt.split()
+        assert VOCABULARY.decode(rollouts.answer(task, 0)) == f"{trace} {plan}".split()
+        assert VOCABULARY.decode(rollouts.answer(task, 1)) == plan.split()
+        np.testing.assert_array_equal(rollouts.problems[task], problem)
+    with pytest.raises(SearchformerError, match="lacks task nowhere"):
+        rollouts.prompt("nowhere")
+    with pytest.raises(SearchformerError, match="lacks answer 2 to task"):
+        rollouts.answer(next(iter(PROBLEMS)), 2)
