@@ -154,7 +154,8 @@ def test_sizes_of_the_paper_have_its_parameter_counts():
     assert millions("46M") == pytest.approx(33.1, abs=0.3)
     assert millions("1M") == pytest.approx(1.2, abs=0.05)
     assert millions("3M") == pytest.approx(3, abs=0.3)
-    assert [millions(size) for size in SIZES] == sorted(millions(size) for size in SIZES)
+    paper = [size for size in SIZES if not size.startswith("step")]
+    assert [millions(size) for size in paper] == sorted(millions(size) for size in paper)
 
 
 def test_a_custom_shape_rounds_its_feed_forward_as_the_published_ones_do():

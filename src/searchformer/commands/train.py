@@ -34,11 +34,11 @@ def run(
     from searchformer.train.log import make_trackers
     from searchformer.train.processes import end_process
 
-    if options.init_from is not None:
-        options = options.model_copy(update={"init_from": resolve_model(options.init_from)})
     if int(os.environ.get("RANK", "0")):
         train(options, out, bootstrap_round=bootstrap_round)
         return end_process()
+    if options.init_from is not None:  # only the first process reads that model
+        options = options.model_copy(update={"init_from": resolve_model(options.init_from)})
     listeners = make_trackers(trackers, out)
     result = train(
         options,

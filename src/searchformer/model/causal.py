@@ -12,11 +12,11 @@ from torch import Tensor
 
 BLOCK = 64
 SHORTEST, LONGEST = 192, 1024
-"""Lengths for which it pays: below, blocks are too small to matter; above, the kept weights take too much memory."""
+"""Lengths for which blocks are worthwhile: shorter ones are too small to matter, longer ones keep too many weights."""
 
 
-def pays(q_BHTK: Tensor) -> bool:
-    """Whether blocks are faster than torch's own kernel."""
+def is_faster_in_blocks(q_BHTK: Tensor) -> bool:
+    """Whether blocks are faster than torch's own kernel for these queries."""
     eligible = q_BHTK.device.type == "cpu" and q_BHTK.dtype == torch.float32 and torch.is_grad_enabled()
     return eligible and SHORTEST <= q_BHTK.shape[2] <= LONGEST
 

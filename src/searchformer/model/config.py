@@ -4,7 +4,7 @@ The sizes of the paper carry its names (appendix B, table of architecture hyper-
 fixed RoPE tables; `Transformer.parameter_count` counts what is trained, which is less.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -32,12 +32,27 @@ class ModelConfig(BaseModel):
     """Base of the rotary frequencies."""
     norm_eps: float = Field(default=1e-5, gt=0)
     """Added to the mean square in RMSNorm."""
+    unit: Literal["token", "step"] = "token"
+    """What a position holds: a token, as in the published networks, or a step of the search."""
+    shift: int = Field(default=0, ge=0)
+    """Self-attention in the decoder reads each position mixed with this many before it."""
+    places: int = Field(default=1, ge=1)
+    """Tokens that a position of a response can hold; 1 for a token network."""
+    prompt_places: int = Field(default=1, ge=1)
+    """Tokens that a position of a prompt can hold; 1 for a token network."""
 
     @model_validator(mode="after")
-    def _heads_have_rotary_pairs(self) -> "ModelConfig":
+    def _fits_together(self) -> "ModelConfig":
         if self.dim % (2 * self.heads):
             raise ValueError(f"dim {self.dim} must be a multiple of 2 x heads = {2 * self.heads}")
+        if self.unit == "token" and (self.places, self.prompt_places) != (1, 1):
+            raise ValueError("a token network has one token at every position: places and prompt_places must be 1")
         return self
+
+    def stored(self) -> dict[str, Any]:
+        """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
+        later = {"unit", "shift", "places", "prompt_places"}
+        return self.model_dump(exclude={name for name in later if getattr(self, name) == STEP_DEFAULTS[name]})
 
     @property
     def head_dim(self) -> int:
@@ -45,13 +60,18 @@ class ModelConfig(BaseModel):
         return self.dim // self.heads
 
 
-SIZES: dict[str, dict[str, int]] = {
+STEP_DEFAULTS = {name: ModelConfig.model_fields[name].default for name in ("unit", "shift", "places", "prompt_places")}
+
+SIZES: dict[str, dict[str, Any]] = {
     "1M": {"dim": 128, "layers": 3, "heads": 4, "ffn": 256},
     "3M": {"dim": 128, "layers": 6, "heads": 4, "ffn": 384},
     "15M": {"dim": 192, "layers": 6, "heads": 3, "ffn": 512},
     "46M": {"dim": 384, "layers": 8, "heads": 4, "ffn": 1024},
     "175M": {"dim": 768, "layers": 9, "heads": 4, "ffn": 2048},
     "747M": {"dim": 1152, "layers": 16, "heads": 12, "ffn": 3072},
+    "step-small": {"unit": "step", "shift": 3, "dim": 64, "layers": 3, "heads": 4, "ffn": 192},
+    "step-medium": {"unit": "step", "shift": 3, "dim": 96, "layers": 3, "heads": 6, "ffn": 256},
+    "step-large": {"unit": "step", "shift": 3, "dim": 128, "layers": 4, "heads": 4, "ffn": 384},
 }
 
 
@@ -74,10 +94,17 @@ def default_ffn(dim: int) -> int:
     return -(int(8 * dim / 3) // -256) * 256
 
 
-def make_config(size: str, *, vocabulary: int) -> ModelConfig:
-    """The configuration of a named size or custom shape, for a vocabulary of so many tokens."""
+def make_config(size: str, *, vocabulary: int, places: tuple[int, int] = (1, 1)) -> ModelConfig:
+    """The configuration of a named size or custom shape, for a vocabulary of so many tokens.
+
+    `places` are those that a response's and a prompt's longest piece take (see `tokens/steps.py`); only a step network
+    needs them.
+    """
+    shape = shape_of(size)
+    if shape.get("unit") == "step":
+        shape = {"places": places[0], "prompt_places": places[1]} | shape
     try:
-        return ModelConfig(vocabulary=vocabulary, **shape_of(size))
+        return ModelConfig(vocabulary=vocabulary, **shape)
     except (ValidationError, TypeError) as error:
         raise SearchformerError(f"model {size!r}: {_first_line(error)}") from error
 

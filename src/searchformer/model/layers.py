@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from searchformer.model.causal import BlockedCausal, pays
+from searchformer.model.causal import BlockedCausal, is_faster_in_blocks
 from searchformer.model.config import ModelConfig
 
 
@@ -137,7 +137,7 @@ class Attention(nn.Module):
         if rotary is not None:
             q_BLHK, k_BSHK = rotate(q_BLHK, *rotary), rotate(k_BSHK, *rotary)
         q_BHLK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BLHK, k_BSHK, v_BSHK))
-        if causal and _by_hand(q_BHLK) and pays(q_BHLK):
+        if causal and _by_hand(q_BHLK) and is_faster_in_blocks(q_BHLK):
             q_NTK, k_NTK, v_NTK = (x.reshape(-1, *x.shape[2:]) for x in (q_BHLK, k_BHSK, v_BHSK))
             mixed_BHLK = BlockedCausal.apply(q_NTK, k_NTK, v_NTK).view_as(q_BHLK)
         else:
@@ -178,12 +178,22 @@ class EncoderBlock(nn.Module):
         return x_BSD + self.feed_forward(self.ffn_norm(x_BSD))
 
 
+def mix_with_earlier(x_BTD: Tensor, weights_KD: Tensor) -> Tensor:
+    """Each position plus the K before it, weighted by how far back they are and by channel (token shift)."""
+    mixed_BTD = x_BTD
+    for back, weight_D in enumerate(weights_KD[: x_BTD.shape[1] - 1], start=1):
+        mixed_BTD = mixed_BTD + functional.pad(x_BTD[:, :-back] * weight_D, (0, 0, back, 0))
+    return mixed_BTD
+
+
 class DecoderBlock(nn.Module):
     """Causal self-attention, attention to the encoded prompt as it is, feed-forward, each added to its input."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(config.dim, eps=config.norm_eps)
+        if config.shift:
+            self.shift = nn.Parameter(torch.empty(config.shift, config.dim))
         self.attention = Attention(config)
         self.attention_feat_norm = RMSNorm(config.dim, eps=config.norm_eps)
         self.attention_feat = Attention(config)
@@ -195,6 +205,8 @@ class DecoderBlock(nn.Module):
     ) -> Tensor:
         """`mask` [B, 1, 1, S] is true on the prompt's own positions; None when none is padding."""
         normed_BTD = self.attention_norm(x_BTD)
+        if hasattr(self, "shift"):
+            normed_BTD = mix_with_earlier(normed_BTD, self.shift)
         x_BTD = x_BTD + self.attention(normed_BTD, normed_BTD, rotary=rotary, causal=True)
         x_BTD = x_BTD + self.attention_feat(self.attention_feat_norm(x_BTD), features_BSD, mask=mask)
         return x_BTD + self.feed_forward(self.ffn_norm(x_BTD))

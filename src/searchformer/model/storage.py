@@ -24,7 +24,7 @@ def save_model(model: Transformer, vocabulary: Vocabulary, directory: Path | str
     with replacing(directory / WEIGHTS) as temporary:
         temporary.write_bytes(save(weights))
     vocabulary.save(directory)
-    shape = model.config.model_dump()
+    shape = model.config.stored()
     write_json(directory / CONFIG, {"shape": shape, "vocabulary_digest": vocabulary.digest, "trained": trained})
 
 

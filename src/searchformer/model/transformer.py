@@ -1,20 +1,29 @@
-"""The encoder-decoder Transformer: prompt ids and response ids in, logits of every next token out.
+"""The encoder-decoder Transformer: prompts and responses in, the probability of every next token out.
 
-Shape suffixes as in `layers.py`. Prompts are padded on the right with any id; `prompt_lengths_B` says where they end,
-and nothing behind that end changes a logit. (The published code does not mask prompt padding in the encoder; we do.)
+A position holds a token (the published networks) or a step of the search (`unit`): the first is the second with one
+place, without a head of its own. Shape suffixes as in `layers.py` and `inputs.py`. Prompts are padded on the right;
+`prompt_lengths_B` says where they end, and nothing behind that end changes a logit. (The published code does not mask
+prompt padding in the encoder; we do.)
 """
 
+from functools import cached_property
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig
+from searchformer.model.head import StepEmbedding, StepHead
+from searchformer.model.inputs import Inputs, make_inputs
 from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm, rotary_table
+from searchformer.tokens.steps import Cutter
 
-
-def unset_embedding(config: ModelConfig) -> nn.Embedding:
-    """An embedding to be drawn or loaded; nn.Embedding's own draw, on "meta", would import torch's compiler."""
-    return nn.Embedding.from_pretrained(torch.empty(config.vocabulary, config.dim), freeze=False)
+SMALL_EMBEDDING = 0.4
+"""Standard deviation of a step network's embeddings, of which several are added, at the start."""
+SUPERSEDED = -2.0
+"""What a step network's copying adds to the score of a superseded piece, at the start."""
 
 
 class Encoder(nn.Module):
@@ -22,29 +31,38 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embedding = unset_embedding(config)
+        self.embedding = StepEmbedding(config, config.prompt_places)
         self.layers = nn.ModuleList(EncoderBlock(config) for _ in range(config.layers))
         self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.dim))
 
 
 class Decoder(nn.Module):
-    """Embedding, blocks, RMSNorm, map to logits."""
+    """Embedding, blocks, in step networks a head that writes several tokens, RMSNorm, map to logits."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embedding = unset_embedding(config)
+        self.embedding = StepEmbedding(config, config.places + 1 if config.unit == "step" else 1)
         self.layers = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.vocabulary))
+        self.head = StepHead(config) if config.unit == "step" else None
 
 
 class Transformer(nn.Module):
-    """The network of the paper's appendix B. Weights are drawn from `generator`, or from torch's global one.
+    """The network of the paper's appendix B, or one with a step per position. Weights are drawn from `generator`.
 
-    On the device "meta" it has no weights yet: they are to be loaded.
+    On the device "meta" it has no weights yet: they are to be loaded. A step network needs to know its tokens: `kinds`
+    are those of `tokens.steps.token_kinds`, and are stored with the weights.
     """
 
+    token_kinds: Tensor
+
     def __init__(
-        self, config: ModelConfig, *, generator: torch.Generator | None = None, device: torch.device | str = "cpu"
+        self,
+        config: ModelConfig,
+        *,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+        kinds: np.ndarray | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -54,6 +72,9 @@ class Transformer(nn.Module):
         if torch.device(device).type != "meta":
             self.to_empty(device=device)
             self.initialise(generator)
+        if config.unit == "step":  # a buffer would not survive `to_empty`
+            known = np.zeros(config.vocabulary, dtype=np.uint8) if kinds is None else kinds
+            self.register_buffer("token_kinds", torch.from_numpy(known).to(device))
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew as PyTorch's layers do by default, but from `generator`."""
@@ -61,10 +82,16 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear):
                 bound = module.in_features**-0.5
                 nn.init.uniform_(module.weight, -bound, bound, generator=generator)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, generator=generator)
+            elif isinstance(module, StepEmbedding):
+                scale = 1.0 if module.places == 1 else SMALL_EMBEDDING
+                nn.init.normal_(module.weight, std=scale, generator=generator)
             elif isinstance(module, nn.RMSNorm):
                 nn.init.ones_(module.weight)
+            elif isinstance(module, DecoderBlock) and self.config.shift:
+                nn.init.zeros_(module.shift)
+            elif isinstance(module, StepHead):
+                nn.init.normal_(module.place, std=SMALL_EMBEDDING, generator=generator)
+                nn.init.constant_(module.superseded, SUPERSEDED)
 
     @property
     def parameter_count(self) -> int:
@@ -76,36 +103,77 @@ class Transformer(nn.Module):
         """Where the weights are."""
         return self.encoder.embedding.weight.device
 
-    def encode(self, prompt_BS: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Features of the prompts (ids incl. bos and eos), [B, S, D]; those behind a prompt's end mean nothing.
+    @cached_property
+    def cutter(self) -> Cutter | None:
+        """Cuts sequences into this network's pieces; None for token networks."""
+        if self.config.unit == "token":
+            return None
+        return Cutter(self.token_kinds.cpu().numpy(), self.config.places, self.config.prompt_places)
+
+    def encode(self, prompt_BSP: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        """Features of the prompts' pieces, [B, S, D]; those behind a prompt's end mean nothing.
 
         `prompt_lengths_B` None says that no prompt is padded.
         """
-        self._check_length(prompt_BS.shape[1], "prompt")
-        mask = prompt_mask(prompt_lengths_B, prompt_BS.shape[1])
-        rotary = rotary_table(prompt_BS.shape[1], self.config, prompt_BS.device)
-        x_BSD = self.encoder.embedding(prompt_BS)
+        self._check_length(prompt_BSP.shape[1], "prompt")
+        mask = prompt_mask(prompt_lengths_B, prompt_BSP.shape[1])
+        rotary = rotary_table(prompt_BSP.shape[1], self.config, prompt_BSP.device)
+        x_BSD = self.encoder.embedding(prompt_BSP)
         for block in self.encoder.layers:
             x_BSD = block(x_BSD, rotary, mask)
         return self.encoder.output(x_BSD)
 
-    def decode(self, response_BT: Tensor, features_BSD: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Logits of the token after each response position (ids incl. bos), [B, T, V]."""
-        return self.decoder.output(self.hidden(response_BT, features_BSD, prompt_lengths_B))
-
-    def hidden(self, response_BT: Tensor, features_BSD: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """The decoder's last residual stream, [B, T, D]: logits are `decoder.output` of it."""
-        self._check_length(response_BT.shape[1], "response")
+    def hidden(self, inputs_BTQ: Tensor, features_BSD: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+        """The decoder's last residual stream, [B, T, D]."""
+        self._check_length(inputs_BTQ.shape[1], "response")
         mask = prompt_mask(prompt_lengths_B, features_BSD.shape[1])
-        rotary = rotary_table(response_BT.shape[1], self.config, response_BT.device)
-        x_BTD = self.decoder.embedding(response_BT)
+        rotary = rotary_table(inputs_BTQ.shape[1], self.config, inputs_BTQ.device)
+        x_BTD = self.decoder.embedding(inputs_BTQ)
         for block in self.decoder.layers:
             x_BTD = block(x_BTD, features_BSD, rotary, mask)
         return x_BTD
 
+    def read(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """The hidden vectors [B, T, D], and the network's own logits of every token that is to be predicted, [N, V]."""
+        features_BSD = self.encode(inputs.prompts_BSP, inputs.prompt_lengths_B)
+        hidden_BTD = self.hidden(inputs.inputs_BTQ, features_BSD, inputs.prompt_lengths_B)
+        head = self.decoder.head
+        known_ND = (head.prefixes(hidden_BTD, inputs.pieces_BTP) if head else hidden_BTD).flatten(0, 1)
+        if inputs.places_N is not None:
+            known_ND = known_ND.index_select(0, inputs.places_N)
+        if head:
+            known_ND = head.refine(known_ND)
+        return hidden_BTD, self.decoder.output(known_ND).float()
+
+    def losses(self, inputs: Inputs) -> Tensor:
+        """-log of the probability of every target, [N]."""
+        hidden_BTD, logits_NV = self.read(inputs)
+        losses_N = functional.cross_entropy(logits_NV, inputs.targets_N, reduction="none")
+        head = self.decoder.head
+        return head.losses(hidden_BTD, inputs, losses_N) if head else losses_N
+
+    def log_probabilities(self, inputs: Inputs) -> Tensor:
+        """Log-probabilities of every token at every target, [N, V]."""
+        hidden_BTD, logits_NV = self.read(inputs)
+        own_NV = torch.log_softmax(logits_NV, dim=-1)
+        head = self.decoder.head
+        return head.log_probabilities(hidden_BTD, inputs, own_NV) if head else own_NV
+
     def forward(self, prompt_BS: Tensor, response_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Logits of the token after each response position, [B, T, V]."""
-        return self.decode(response_BT, self.encode(prompt_BS, prompt_lengths_B), prompt_lengths_B)
+        """A token network's logits of the token after each response position (ids incl. bos), [B, T, V]."""
+        features_BSD = self.encode(prompt_BS[:, :, None], prompt_lengths_B)
+        return self.decoder.output(self.hidden(response_BT[:, :, None], features_BSD, prompt_lengths_B))
+
+    def inputs(
+        self,
+        prompts: np.ndarray,
+        prompt_lengths: np.ndarray,
+        responses: np.ndarray,
+        response_lengths: np.ndarray,
+    ) -> Inputs:
+        """Padded ids [B, L], bos and eos included, as this network reads them."""
+        arrays = (prompts, prompt_lengths, responses, response_lengths)
+        return make_inputs(*arrays, cutter=self.cutter, device=self.device)
 
     def _check_length(self, length: int, what: str) -> None:
         if length > self.config.positions:

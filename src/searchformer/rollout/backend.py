@@ -21,10 +21,14 @@ BLOCK = 64
 class DecoderRows:
     """The sequences of one batch, R rows; those of the same prompt stand together."""
 
+    slot: np.ndarray
+    """int64 [R]: names the sequence as long as it runs."""
     token: np.ndarray
-    """int32 [R]: the last token, the decoder's next input."""
+    """int32 [R]: the last token, a token network's next input."""
     position: np.ndarray
-    """int32 [R]: its position, bos being 0; also the index of the token that will be drawn."""
+    """int32 [R]: the decoder's next position, 0 for bos."""
+    written: np.ndarray
+    """int32 [R]: tokens written so far: the index of the one that will be drawn."""
     table: np.ndarray
     """int32 [R, T]: cache blocks of the sequence, in order; they reach at least `steps` positions further."""
     prompt_table: np.ndarray
@@ -36,27 +40,41 @@ class DecoderRows:
     state: np.ndarray
     """int32 [R]: the automaton's state."""
     forced: np.ndarray
-    """int32 [R, steps]: tokens to take instead of drawing, -1 for none."""
+    """int32 [R, tokens_at_once]: tokens to take instead of drawing, -1 for none."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What `decode` drew for R rows."""
+
+    tokens: np.ndarray
+    """int32 [R, tokens_at_once]."""
+    log_probabilities: np.ndarray
+    """float32, the same shape."""
+    counts: np.ndarray
+    """int64 [R]: how many of them there are."""
 
 
 class Backend(Protocol):
     """Weights and cache on one device."""
 
     steps: int
-    """Tokens to draw between two looks at the result: 1 where looking is free, more where it stalls the device."""
+    """Positions to decode between two looks at the result: 1 where looking is free, more where it stalls the device."""
+    tokens_at_once: int
+    """The largest number of tokens drawn between two looks."""
 
     @property
     def block_bytes(self) -> int:
         """Memory of one cache block."""
 
-    def reserve(self, blocks: int, *, positions: int) -> None:
-        """Prepare for block numbers below `blocks` and responses of up to `positions` positions."""
+    def reserve(self, blocks: int, *, positions: int, slots: int) -> None:
+        """Prepare for so many blocks and slots, and for responses of up to `positions` positions."""
 
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
-        """Encode a prompt (ids incl. bos and eos); its cross-attention keys and values of all layers go to `blocks`."""
+        """Encode a prompt's pieces [S, places]; its cross-attention keys and values of all layers go to `blocks`."""
 
-    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Draw `steps` tokens for each row. Returns tokens int32 and log-probabilities float32, both [R, steps].
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
+        """Decode `steps` positions of each row and draw what they say.
 
         `next_state` is the automaton's table, with no rows when everything is allowed.
         """

@@ -18,9 +18,10 @@ from searchformer.model import ModelConfig, Transformer
 from searchformer.model.device import has_bf16
 from searchformer.model.layers import rotary_table
 from searchformer.rollout import kernels
-from searchformer.rollout.backend import BLOCK, DecoderRows
+from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
 from searchformer.rollout.requests import Sampling
+from searchformer.rollout.stepwise import PieceWriter, Recent
 
 PRECISIONS = ("fp32", "bf16", "int8")
 
@@ -48,6 +49,9 @@ class CpuBackend:
         self.model, self.config = model, model.config
         self.products = torch.bfloat16 if precision != "fp32" and has_bf16(model.device) else torch.float32
         self.weights = DecoderWeights.of(model, products=self.products, prompt_products=torch.float32)
+        self.recent = Recent(model)
+        self.writer = PieceWriter(model) if model.config.unit == "step" else None
+        self.tokens_at_once = model.config.places
         self._arithmetics: list[_CpuArithmetic] = []
         self._pool: ThreadPoolExecutor | None = None
         self.cache = self._make_cache(0)
@@ -65,8 +69,9 @@ class CpuBackend:
         values = np.empty_like(keys)
         return keys, values, np.empty((*shape, 2, BLOCK if self.precision == "int8" else 0), np.float32)
 
-    def reserve(self, blocks: int, *, positions: int) -> None:
+    def reserve(self, blocks: int, *, positions: int, slots: int) -> None:
         """See `Backend`. The cache is address space until it is used, so it is taken at once."""
+        self.recent.reserve(slots)
         if blocks > len(self.cache[0]):
             self.cache = self._make_cache(blocks)
         cosines, sines = rotary_table(positions, self.config, torch.device("cpu"))
@@ -77,24 +82,25 @@ class CpuBackend:
     @torch.inference_mode()
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
-        features_SD = self.model.encode(torch.from_numpy(prompt.astype(np.int64))[None])[0].float()
+        features_SD = self.model.encode(torch.from_numpy(prompt)[None])[0].float()
         for layer, block in enumerate(self.weights.blocks):
             keys_SD, values_SD = features_SD @ block.cross_keys, features_SD @ block.cross_values
             kernels.store_prompt(keys_SD.numpy(), values_SD.numpy(), *self.cache, layer, blocks)
 
-    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
         """See `Backend`."""
         count = len(rows.token)
         self._make_room(-(-count // self.threads))
+        if self.writer:
+            self.writer.reserve(int(rows.slot.max()) + 1, int(rows.position.max()) + 2)
         if self._pool is None:
-            tokens, log_probabilities = self._decode_part(0, rows, sampling, next_state)
-            return tokens[:, None], log_probabilities[:, None]
+            return self._decode_part(0, rows, sampling, next_state)
         bounds = np.linspace(0, count, min(self.threads, count) + 1).astype(int)
         parts = [_slice(rows, first, last) for first, last in pairwise(bounds)]
         jobs = [self._pool.submit(self._decode_part, i, part, sampling, next_state) for i, part in enumerate(parts)]
         results = [job.result() for job in jobs]
-        tokens, log_probabilities = (np.concatenate(columns) for columns in zip(*results, strict=True))
-        return tokens[:, None], log_probabilities[:, None]
+        columns = zip(*((each.tokens, each.log_probabilities, each.counts) for each in results), strict=True)
+        return Drawn(*map(np.concatenate, columns))
 
     def _make_room(self, rows: int) -> None:
         """Memory for this number of rows per thread, and the threads."""
@@ -107,10 +113,8 @@ class CpuBackend:
             self._arithmetics = [_CpuArithmetic(self, rows) for _ in range(self.threads)]
 
     @torch.inference_mode()
-    def _decode_part(
-        self, thread: int, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """One step of some rows: their next tokens and log-probabilities."""
+    def _decode_part(self, thread: int, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
+        """One position of some rows, and what is drawn there."""
         arithmetic = self._arithmetics[thread]
         arithmetic.begin(rows)
         self._embed(rows, arithmetic.x)
@@ -118,29 +122,41 @@ class CpuBackend:
         return self._next_tokens(arithmetic, rows, sampling, next_state)
 
     def _embed(self, rows: DecoderRows, x_RD: np.ndarray) -> None:
-        """The decoder's input: the embedding of each row's last token."""
-        kernels.embed(rows.token, self.weights.embedding.numpy(), x_RD)
+        """The decoder's input: the embedding of each row's last token or piece."""
+        if self.writer is None:
+            kernels.embed(rows.token, self.weights.embedding.numpy(), x_RD)
+        else:
+            x_RD[:] = self.model.decoder.embedding(self.writer.inputs(rows.slot, rows.position))[:, 0].numpy()
 
     def _next_tokens(
         self, arithmetic: "_CpuArithmetic", rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """What the decoder's last hidden vectors say: tokens and log-probabilities."""
-        logits_RV = arithmetic.logits(self.weights.output_norm, self.weights.output)
-        token, log_probability = np.empty(len(rows.token), np.int32), np.empty(len(rows.token), np.float32)
-        kernels.sample(
-            logits_RV,
-            float(sampling.temperature),
-            sampling.top_k,
-            float(sampling.top_p),
-            rows.key,
-            rows.position,
-            np.ascontiguousarray(rows.forced[:, 0]),
-            next_state,
-            rows.state,
-            token,
-            log_probability,
-        )
-        return token, log_probability
+    ) -> Drawn:
+        """What the decoder's last hidden vectors say."""
+
+        def choose(logits_RV: Tensor, chosen: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
+            token, log_probability = np.empty(len(chosen), np.int32), np.empty(len(chosen), np.float32)
+            state = rows.state[chosen]
+            kernels.sample(
+                logits_RV.numpy(),
+                float(sampling.temperature),
+                sampling.top_k,
+                float(sampling.top_p),
+                rows.key[chosen],
+                rows.written[chosen] + np.int32(place),
+                rows.forced[chosen, place],
+                next_state,
+                state,
+                token,
+                log_probability,
+            )
+            rows.state[chosen] = state
+            return token, log_probability
+
+        if self.writer:
+            return Drawn(*self.writer.write(arithmetic.hidden(), rows.slot, rows.position, choose))
+        everyone = np.arange(len(rows.token))
+        token, log_probability = choose(arithmetic.logits(self.weights.output_norm, self.weights.output), everyone, 0)
+        return Drawn(token[:, None], log_probability[:, None], np.ones(len(token), np.int64))
 
 
 class _CpuArithmetic:
@@ -158,6 +174,9 @@ class _CpuArithmetic:
     def begin(self, rows: DecoderRows) -> None:
         """Turn to these rows; views of the buffers are made again only when the number of rows changes."""
         self.rows, self.length = rows, rows.position + np.int32(1)
+        self.slots = torch.from_numpy(rows.slot)
+        if self.backend.config.shift:
+            self.backend.recent.begin(self.slots, torch.from_numpy(rows.position))
         if len(rows.token) != self.count:
             self.count = len(rows.token)
             self.views = {name: _Buffer.of(tensor[: self.count]) for name, tensor in self.buffers.items()}
@@ -169,6 +188,14 @@ class _CpuArithmetic:
         kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, self.normed.array)
         out = self.views[f"projected {weight.shape[1]}"]
         torch.mm(self.normed.tensor, weight, out=out.tensor)
+        return out
+
+    def project_mixed(self, layer: int, norm: Tensor, shift: Tensor, weight: Tensor) -> _Buffer:
+        """See `Arithmetic`."""
+        kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, self.normed.array)
+        mixed_RD = self.backend.recent.mix(layer, self.normed.tensor.float(), shift, self.slots)
+        out = self.views[f"projected {weight.shape[1]}"]
+        torch.mm(mixed_RD.to(weight.dtype), weight, out=out.tensor)
         return out
 
     def attend_to_own(self, layer: int, query_key_value: _Buffer) -> _Buffer:
@@ -197,12 +224,15 @@ class _CpuArithmetic:
         torch.mm(change.tensor, weight, out=out.tensor)
         self.change = out.array
 
-    def logits(self, norm: Tensor, weight: Tensor) -> np.ndarray:
+    def hidden(self) -> Tensor:
+        """x with the last change, float32 [R, D]."""
+        return self.views["x"].tensor + self.views["change"].tensor.float()
+
+    def logits(self, norm: Tensor, weight: Tensor) -> Tensor:
         """RMSNorm(x) @ weight in float32, whatever the precision of the blocks."""
         last, logits = self.views["last"], self.views["logits"]
         kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, last.array)
-        torch.mm(last.tensor, weight, out=logits.tensor)
-        return logits.array
+        return torch.mm(last.tensor, weight, out=logits.tensor)
 
 
 def _buffers(config: ModelConfig, rows: int, products: torch.dtype) -> dict[str, Tensor]:

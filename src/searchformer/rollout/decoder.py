@@ -20,6 +20,7 @@ class BlockWeights:
     """One decoder block. Matrices are [in, out]; those with the same input are joined."""
 
     attention_norm: Tensor
+    shift: Tensor | None
     query_key_value: Tensor
     attention_out: Tensor
     cross_norm: Tensor
@@ -58,6 +59,7 @@ def _block_weights(block: DecoderBlock, products: torch.dtype, prompt_products: 
     own, cross, ffn = block.attention, block.attention_feat, block.feed_forward
     return BlockWeights(
         attention_norm=block.attention_norm.weight.detach().float(),
+        shift=block.shift.detach().float() if hasattr(block, "shift") else None,
         query_key_value=_joined(own.wq, own.wk, own.wv, dtype=products),
         attention_out=_joined(own.wo, dtype=products),
         cross_norm=block.attention_feat_norm.weight.detach().float(),
@@ -84,6 +86,9 @@ class Arithmetic(Protocol):
     def project(self, norm: Tensor, weight: Tensor) -> Any:
         """RMSNorm(x) @ weight."""
 
+    def project_mixed(self, layer: int, norm: Tensor, shift: Tensor, weight: Tensor) -> Any:
+        """(RMSNorm(x) mixed with that of earlier positions) @ weight."""
+
     def attend_to_own(self, layer: int, query_key_value: Any) -> Any:
         """Rotate query and key, add key and value to the cache, and attend to the row's own positions so far."""
 
@@ -100,7 +105,10 @@ class Arithmetic(Protocol):
 def run_blocks(blocks: tuple[BlockWeights, ...], arithmetic: Arithmetic) -> None:
     """Take the residual stream through all blocks."""
     for layer, block in enumerate(blocks):
-        query_key_value = arithmetic.project(block.attention_norm, block.query_key_value)
+        if block.shift is None:
+            query_key_value = arithmetic.project(block.attention_norm, block.query_key_value)
+        else:
+            query_key_value = arithmetic.project_mixed(layer, block.attention_norm, block.shift, block.query_key_value)
         arithmetic.add(arithmetic.attend_to_own(layer, query_key_value), block.attention_out)
         query = arithmetic.project(block.cross_norm, block.cross_query)
         arithmetic.add(arithmetic.attend_to_prompt(layer, query), block.cross_out)

@@ -14,9 +14,10 @@ from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
 from searchformer.model.device import check_precision, widest_float
 from searchformer.model.layers import rotary_table, rotate
-from searchformer.rollout.backend import BLOCK, DecoderRows
+from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
 from searchformer.rollout.requests import Sampling
+from searchformer.rollout.stepwise import PieceWriter, Recent
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -33,6 +34,11 @@ class DeviceBackend:
         self.exact = np.float32 if widest_float(model.device) == torch.float32 else np.float64
         self.weights = DecoderWeights.of(model, products=self.dtype, prompt_products=self.dtype)
         self.cache = self._make_cache(0)
+        self.recent = Recent(model)
+        self.writer = PieceWriter(model) if model.config.unit == "step" else None
+        if self.writer:
+            self.steps = 1
+        self.tokens_at_once = model.config.places if self.writer else steps
         self._forward = torch.compile(self._hidden, dynamic=True) if compile else self._hidden
 
     @property
@@ -45,8 +51,9 @@ class DeviceBackend:
         shape = (2, self.config.layers, blocks, BLOCK, self.config.heads, self.config.head_dim)
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
-    def reserve(self, blocks: int, *, positions: int) -> None:
+    def reserve(self, blocks: int, *, positions: int, slots: int) -> None:
         """See `Backend`. Memory is taken as blocks come into use, twice as much each time, up to `blocks`."""
+        self.recent.reserve(slots)
         self._most = blocks
         self.rotary = rotary_table(positions + self.steps, self.config, self.device)
 
@@ -62,7 +69,7 @@ class DeviceBackend:
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
         self._grow_cache(int(blocks.max()))
-        features_SD = self.model.encode(torch.as_tensor(prompt, dtype=torch.int64, device=self.device)[None])[0]
+        features_SD = self.model.encode(torch.as_tensor(prompt, device=self.device)[None])[0]
         features_SD = features_SD.to(self.dtype)
         positions = torch.arange(len(prompt), device=self.device)
         block_S, at_S = torch.as_tensor(blocks, device=self.device).long()[positions // BLOCK], positions % BLOCK
@@ -71,52 +78,75 @@ class DeviceBackend:
                 self.cache[part, layer, block_S, at_S] = (features_SD @ weight).unflatten(-1, (self.config.heads, -1))
 
     @torch.inference_mode()
-    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Backend`. DecoderRows go to the device once, tokens come back once."""
+    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
+        """See `Backend`. Rows go to the device once, tokens come back once, or once per token of a piece."""
         self._grow_cache(int(rows.table.max()))
-        arrays = (rows.token, rows.position, rows.table, rows.prompt_table, rows.prompt_length, rows.state, rows.forced)
-        token_R, position_R, table_RT, prompt_table_RT, prompt_length_R, state_R, forced_RK = (
-            torch.as_tensor(array.astype(np.int64), device=self.device) for array in arrays
-        )
-        numbers_RK = uniforms(rows.key, rows.position, self.steps).astype(self.exact)
-        number_RK = torch.as_tensor(numbers_RK, device=self.device)
+        numbers = uniforms(rows.key, rows.written, self.tokens_at_once).astype(self.exact)
+        number_RK = torch.as_tensor(numbers, device=self.device)
         next_state_SV = torch.as_tensor(next_state, device=self.device)
+        if self.writer:
+            return self._write_pieces(rows, sampling, number_RK, next_state_SV)
+        token_R, position_R, table_RT, prompt_table_RT, prompt_length_R, state_R, forced_RK = self._on_device(
+            rows.token, rows.position, rows.table, rows.prompt_table, rows.prompt_length, rows.state, rows.forced
+        )
+        slot_R = self._on_device(rows.slot)[0]
         tokens, log_probabilities = [], []
         for step in range(self.steps):
-            x_RD = self._forward(self._embed(token_R), position_R, table_RT, prompt_table_RT, prompt_length_R)
+            x_RD = functional.embedding(token_R, self.weights.embedding)
+            x_RD = self._forward(x_RD, slot_R, position_R, table_RT, prompt_table_RT, prompt_length_R)
             allowed_RV = next_state_SV[state_R] >= 0 if len(next_state) else None
-            token_R, log_probability_R = self._next_tokens(
-                x_RD, allowed_RV, sampling, number_RK[:, step], forced_RK[:, step]
-            )
+            logits_RV = self._logits(x_RD)
+            token_R, log_probability_R = take(logits_RV, allowed_RV, sampling, number_RK[:, step], forced_RK[:, step])
             if len(next_state):  # what follows eos is thrown away, so any state will do there
                 state_R = next_state_SV[state_R, token_R].long().clamp(min=0)
             position_R = position_R + 1
             tokens.append(token_R)
             log_probabilities.append(log_probability_R)
         rows.state[:] = state_R.cpu().numpy()
-        return torch.stack(tokens, 1).int().cpu().numpy(), torch.stack(log_probabilities, 1).cpu().numpy()
+        counts = np.full(len(rows.token), self.steps)
+        return Drawn(
+            torch.stack(tokens, 1).int().cpu().numpy(), torch.stack(log_probabilities, 1).cpu().numpy(), counts
+        )
 
-    def _embed(self, token_R: Tensor) -> Tensor:
-        """The decoder's input: the embedding of each row's last token, float32 [R, D]."""
-        return functional.embedding(token_R, self.weights.embedding)
+    def _write_pieces(self, rows: DecoderRows, sampling: Sampling, number_RK: Tensor, next_state_SV: Tensor) -> Drawn:
+        """One position of a step network, and the piece that it writes."""
+        assert self.writer is not None
+
+        def choose(logits_RV: Tensor, chosen: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
+            state_R, forced_R, row_R = self._on_device(rows.state[chosen], rows.forced[chosen, place], chosen)
+            allowed_RV = next_state_SV[state_R] >= 0 if len(next_state_SV) else None
+            token_R, log_probability_R = take(logits_RV, allowed_RV, sampling, number_RK[row_R, place], forced_R)
+            if len(next_state_SV):
+                rows.state[chosen] = next_state_SV[state_R, token_R].cpu().numpy().clip(min=0)
+            return token_R.cpu().numpy(), log_probability_R.cpu().numpy()
+
+        x_RD = self.model.decoder.embedding(self.writer.inputs(rows.slot, rows.position))[:, 0]
+        places = self._on_device(rows.slot, rows.position, rows.table, rows.prompt_table, rows.prompt_length)
+        return Drawn(*self.writer.write(self._forward(x_RD, *places), rows.slot, rows.position, choose))
+
+    def _on_device(self, *arrays: np.ndarray) -> list[Tensor]:
+        return [torch.as_tensor(array.astype(np.int64), device=self.device) for array in arrays]
 
     def _hidden(
-        self, x_RD: Tensor, position_R: Tensor, table_RT: Tensor, prompt_table_RT: Tensor, prompt_length_R: Tensor
+        self,
+        x_RD: Tensor,
+        slot_R: Tensor,
+        position_R: Tensor,
+        table_RT: Tensor,
+        prompt_table_RT: Tensor,
+        prompt_length_R: Tensor,
     ) -> Tensor:
         """The decoder's last hidden vectors, float32 [R, D]; keys and values of this position join the cache."""
-        arithmetic = _DeviceArithmetic(self, x_RD, position_R, table_RT, prompt_table_RT, prompt_length_R)
+        if self.config.shift:
+            self.recent.begin(slot_R, position_R)
+        arithmetic = _DeviceArithmetic(self, x_RD, slot_R, position_R, table_RT, prompt_table_RT, prompt_length_R)
         run_blocks(self.weights.blocks, arithmetic)
         return arithmetic.x_RD
 
-    def _next_tokens(
-        self, x_RD: Tensor, allowed_RV: Tensor | None, sampling: Sampling, number_R: Tensor, forced_R: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """What the last hidden vectors say: tokens and log-probabilities; a forced token (>= 0) costs nothing."""
+    def _logits(self, x_RD: Tensor) -> Tensor:
+        """Logits of the next tokens, [R, V]."""
         normed_RD = functional.rms_norm(x_RD, x_RD.shape[-1:], self.weights.output_norm, self.config.norm_eps)
-        logits_RV = normed_RD @ self.weights.output
-        drawn_R = draw(logits_RV, allowed_RV, sampling, number_R)
-        own_R = torch.log_softmax(logits_RV, -1).gather(1, drawn_R[:, None])[:, 0]
-        return torch.where(forced_R >= 0, forced_R, drawn_R), own_R.masked_fill(forced_R >= 0, 0.0)
+        return normed_RD @ self.weights.output
 
 
 class _DeviceArithmetic:
@@ -126,12 +156,13 @@ class _DeviceArithmetic:
         self,
         backend: DeviceBackend,
         x_RD: Tensor,
+        slot_R: Tensor,
         position_R: Tensor,
         table_RT: Tensor,
         prompt_table_RT: Tensor,
         prompt_length_R: Tensor,
     ) -> None:
-        self.backend, self.x_RD, self.dtype = backend, x_RD, backend.dtype
+        self.backend, self.x_RD, self.slot_R, self.dtype = backend, x_RD, slot_R, backend.dtype
         self.own = table_RT, position_R + 1
         self.prompt = prompt_table_RT, prompt_length_R
         self.place = table_RT.gather(1, (position_R // BLOCK)[:, None])[:, 0], position_R % BLOCK
@@ -139,8 +170,14 @@ class _DeviceArithmetic:
 
     def project(self, norm: Tensor, weight: Tensor) -> Tensor:
         """See `Arithmetic`."""
-        normed_RD = functional.rms_norm(self.x_RD, norm.shape, norm, self.backend.config.norm_eps)
-        return normed_RD.to(self.dtype) @ weight
+        return self._normed(norm).to(self.dtype) @ weight
+
+    def project_mixed(self, layer: int, norm: Tensor, shift: Tensor, weight: Tensor) -> Tensor:
+        """See `Arithmetic`."""
+        return self.backend.recent.mix(layer, self._normed(norm), shift, self.slot_R).to(self.dtype) @ weight
+
+    def _normed(self, norm: Tensor) -> Tensor:
+        return functional.rms_norm(self.x_RD, norm.shape, norm, self.backend.config.norm_eps)
 
     def attend_to_own(self, layer: int, query_key_value: Tensor) -> Tensor:
         """See `Arithmetic`."""
@@ -183,6 +220,15 @@ def uniforms(key_R: np.ndarray, position_R: np.ndarray, steps: int) -> np.ndarra
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
     return (z >> np.uint64(11)) * 2.0**-53
+
+
+def take(
+    logits_RV: Tensor, allowed_RV: Tensor | None, sampling: Sampling, number_R: Tensor, forced_R: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Tokens, drawn or forced (>= 0), and their log-probabilities; a forced one costs nothing."""
+    drawn_R = draw(logits_RV, allowed_RV, sampling, number_R)
+    own_R = torch.log_softmax(logits_RV, -1).gather(1, drawn_R[:, None])[:, 0]
+    return torch.where(forced_R >= 0, forced_R, drawn_R), own_R.masked_fill(forced_R >= 0, 0.0)
 
 
 def draw(logits_RV: Tensor, allowed_RV: Tensor | None, sampling: Sampling, number_R: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from searchformer.rollout.requests import (
     make_prompt,
     noise_key,
 )
+from searchformer.rollout.stepwise import prompt_pieces
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
@@ -208,16 +209,19 @@ class _Scheduler:
         self.free_blocks = list(range(engine.blocks - 1, -1, -1))
         self.free_slots = list(range(engine.slots - 1, -1, -1))
         self.crowded = False
-        slots, longest = engine.slots, int(request.limit.max()) + self.backend.steps
+        slots, at_once = engine.slots, self.backend.tokens_at_once
+        longest = int(request.limit.max()) + at_once
         self.tokens = np.empty((slots, longest + 1), np.int32)
-        self.position, self.limit, self.state, self.prompt_length = (np.zeros(slots, np.int32) for _ in range(4))
+        self.position, self.written, self.limit, self.state, self.prompt_length = (
+            np.zeros(slots, np.int32) for _ in range(5)
+        )
         self.key, self.log_probability = np.zeros(slots, np.uint64), np.zeros(slots)
         self.table, self.prompt_table = np.zeros((slots, _blocks(longest)), np.int32), np.zeros((slots, 1), np.int32)
         self.order = np.empty(0, np.int64)
-        self.forced = np.full(longest + self.backend.steps, -1, np.int32)
+        self.forced = np.full(longest + at_once, -1, np.int32)
         self.forced[: len(request.prefix)] = request.prefix[: len(self.forced)]
         self.next_state = request.automaton.next_state if request.automaton else np.empty((0, 0), np.int32)
-        self.backend.reserve(engine.blocks, positions=longest)
+        self.backend.reserve(engine.blocks, positions=longest, slots=slots)
 
     def answers(self) -> Iterator[Answer]:
         """Step all running sequences until none is left."""
@@ -282,13 +286,13 @@ class _Scheduler:
             wider = ((0, 0), (0, len(encoded.blocks) - self.prompt_table.shape[1]))
             self.prompt_table = np.pad(self.prompt_table, wider)
         self.prompt_table[slot, : len(encoded.blocks)], self.prompt_length[slot] = encoded.blocks, encoded.length
-        self.tokens[slot, 0], self.position[slot], self.limit[slot] = BOS, 0, job.limit
+        self.tokens[slot, 0], self.position[slot], self.written[slot], self.limit[slot] = BOS, 0, 0, job.limit
         self.key[slot] = noise_key(self.request.seed, job.task.task_id, job.sample)
         self.state[slot] = self.request.automaton.start if self.request.automaton else 0
         self.log_probability[slot] = 0.0
 
     def _encode(self, job: _Job) -> _Encoded:
-        prompt = np.array([BOS, *job.task.tokens, EOS], np.int32)
+        prompt = prompt_pieces(np.array([BOS, *job.task.tokens, EOS]), self.engine.model.cutter)
         blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(prompt)))], np.int32)
         self.backend.encode(prompt, blocks)
         self.encoded[job.prompt] = _Encoded(blocks, len(prompt))
@@ -327,33 +331,36 @@ class _Scheduler:
 
     def _step(self) -> Iterator[Answer]:
         """Draw the next tokens of all running sequences, and hand out those that are finished."""
-        order, position_R, steps = self.order, self.position[self.order], self.backend.steps
-        ahead_K = np.arange(steps)
+        order, position_R, written_R = self.order, self.position[self.order], self.written[self.order]
+        steps, ahead_K = self.backend.steps, np.arange(self.backend.tokens_at_once)
         widest = int(position_R.max()) // BLOCK + 1 + (steps > 1)
         rows = DecoderRows(
-            token=self.tokens[order, position_R],
+            slot=order,
+            token=self.tokens[order, written_R],
             position=position_R,
+            written=written_R,
             table=self.table[order, : max(widest, 1)],
             prompt_table=self.prompt_table[order],
             prompt_length=self.prompt_length[order],
             key=self.key[order],
             state=self.state[order],
-            forced=self.forced[position_R[:, None] + ahead_K],
+            forced=self.forced[written_R[:, None] + ahead_K],
         )
-        tokens_RK, log_probabilities_RK = self.backend.decode(rows, self.request.sampling, self.next_state)
-        self.tokens[order[:, None], position_R[:, None] + 1 + ahead_K] = tokens_RK
+        drawn = self.backend.decode(rows, self.request.sampling, self.next_state)
+        self.tokens[order[:, None], written_R[:, None] + 1 + ahead_K] = drawn.tokens
         self.state[order] = rows.state
-        ends_RK = tokens_RK == EOS
-        first_end_R = np.where(ends_RK.any(1), ends_RK.argmax(1), steps)
-        left_R = self.limit[order] - position_R
-        counted_RK = ahead_K < np.minimum(first_end_R + 1, left_R)[:, None]
-        self.log_probability[order] += (log_probabilities_RK * counted_RK).sum(1)
+        ends_RK = drawn.tokens == EOS
+        first_end_R = np.where(ends_RK.any(1), ends_RK.argmax(1), len(ahead_K))
+        left_R = self.limit[order] - written_R
+        counted_RK = ahead_K < np.minimum(np.minimum(first_end_R + 1, left_R), drawn.counts)[:, None]
+        self.log_probability[order] += (drawn.log_probabilities * counted_RK).sum(1)
         self.position[order] += steps
-        ended_R = first_end_R < np.minimum(left_R, steps)
-        finished_R = np.flatnonzero(ended_R | (left_R <= steps))
+        self.written[order] += drawn.counts.astype(np.int32)
+        ended_R = first_end_R < np.minimum(left_R, drawn.counts)
+        finished_R = np.flatnonzero(ended_R | (left_R <= drawn.counts))
         for row in finished_R:
             sequence = self.running[int(order[row])]
-            length = int(position_R[row]) + int(first_end_R[row] if ended_R[row] else left_R[row])
+            length = int(written_R[row]) + int(first_end_R[row] if ended_R[row] else left_R[row])
             self._leave(sequence)
             yield self._answer(sequence, length, ended=bool(ended_R[row]))
         if len(finished_R):

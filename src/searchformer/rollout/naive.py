@@ -27,7 +27,7 @@ def sample_naively(
 ) -> Answer:
     """One answer to `prompt`: at most `max_tokens` tokens, of which the first are `prefix`."""
     key = noise_key(seed, prompt.task_id, sample)
-    prompt_1S = torch.tensor([[BOS, *prompt.tokens.tolist(), EOS]], device=model.device)
+    prompt_ids = np.array([[BOS, *prompt.tokens.tolist(), EOS]])
     tokens, log_probability, finish = [BOS], 0.0, "max_tokens"
     state = automaton.start if automaton else -1
     while len(tokens) <= max_tokens:
@@ -35,9 +35,11 @@ def sample_naively(
         if position < len(prefix):
             token = prefix[position]
         else:
+            asked = np.array([[*tokens, EOS]])  # what stands at the end is what is asked for, so it may be anything
+            lengths = np.array([prompt_ids.shape[1]]), np.array([asked.shape[1]])
             with torch.inference_mode():
-                logits_1TV = model(prompt_1S, torch.tensor([tokens], device=model.device))
-            logits_V = logits_1TV[0, -1].double().cpu().numpy()
+                known_NV = model.log_probabilities(model.inputs(prompt_ids, lengths[0], asked, lengths[1]))
+            logits_V = known_NV[-1].cpu().double().numpy()
             allowed_V = automaton.next_state[state] >= 0 if automaton else np.ones(len(logits_V), dtype=bool)
             token = choose(logits_V, allowed_V, sampling or Sampling(), uniform(key, position))
             log_probability += logits_V[token] - np.logaddexp.reduce(logits_V)

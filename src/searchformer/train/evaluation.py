@@ -6,10 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from searchformer.dataset.batches import Batch, Sequences
-from searchformer.train.objective import Objective, to_device
+from searchformer.train.objective import Objective
 from searchformer.train.processes import Processes
 
 EVAL_BATCH = 32
@@ -38,7 +37,7 @@ def evaluate(
         batch = sequences.batch(chosen[start : start + EVAL_BATCH])
         for part in batch.microbatches(tokens_per_microbatch):
             with precision():
-                totals += _score(objective, part, processes.device).sum(dim=0)
+                totals += _score(objective, part).sum(dim=0)
     if processes.world > 1:
         totals = processes.sum(totals.to(processes.device)).cpu()
     sums = dict(zip(_COLUMNS, totals.tolist(), strict=True))
@@ -61,12 +60,12 @@ _COLUMNS = (
 )
 
 
-def _score(objective: Objective, batch: Batch, device: torch.device) -> Tensor:
-    """One row of `_COLUMNS` per sequence."""
-    inputs = to_device(batch, device)
-    logits_NV = objective.logits(inputs).float()
-    losses = functional.cross_entropy(logits_NV, inputs.targets_N, reduction="none").double().cpu()
-    correct = (logits_NV.argmax(dim=-1) == inputs.targets_N).cpu()
+def _score(objective: Objective, batch: Batch) -> Tensor:
+    """One row of `_COLUMNS` per sequence, on the CPU: not every device has float64."""
+    inputs = objective.inputs(batch)
+    known_NV = objective.model.log_probabilities(inputs)
+    losses = -known_NV.gather(1, inputs.targets_N[:, None])[:, 0].cpu().double()
+    correct = (known_NV.argmax(dim=-1) == inputs.targets_N).cpu()
     counts = (batch.response_lengths - 1).tolist()
     rows = []
     for loss, right, start in zip(losses.split(counts), correct.split(counts), batch.plan_starts.tolist(), strict=True):

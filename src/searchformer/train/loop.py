@@ -26,7 +26,7 @@ from searchformer.model import Transformer, save_model
 from searchformer.train.checkpoint import State, load_state, save_state
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import Listener, MetricsLog, Record
-from searchformer.train.objective import Objective, to_device
+from searchformer.train.objective import Objective
 from searchformer.train.optimiser import FlatParameters, Optimiser, learning_rate
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import HalfWeights, autocast_for
@@ -204,7 +204,7 @@ class _Training:
             numbers = (self.best.loss, self.best.step, self.best.evaluations_since)
             tensors |= {"best_weights": self.best.weights, "best": torch.tensor(numbers, dtype=torch.float64)}
             kept = copy.deepcopy(self.model)
-            kept.load_state_dict(self.flat.view_like(self.best.weights))
+            kept.load_state_dict(self.flat.view_like(self.best.weights), strict=False)  # buffers stay
         state = State(step=self.step, tensors=tensors)
         save_state(state, self.out / "checkpoint", result_fields=self.result_fields)
         save_model(kept, self.dataset.vocabulary, self.out / "model", trained=self._trained())
@@ -268,7 +268,7 @@ class _Training:
         total = torch.zeros(1, device=self.processes.device)
         for part in mine.microbatches(self.options.tokens_per_microbatch):
             with self.autocast():
-                loss = self.objective(to_device(part, self.processes.device)) / len(batch)
+                loss = self.objective(self.objective.inputs(part)) / len(batch)
             loss.backward()
             total += loss.detach()
         self.processes.sum(self.flat.gradient)

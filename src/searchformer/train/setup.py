@@ -5,15 +5,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from searchformer.dataset.batches import Sequences
 from searchformer.dataset.store import Dataset
+from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
 from searchformer.model import Transformer, load_model, make_config
 from searchformer.model.config import ModelConfig
 from searchformer.seeding import child_seed
+from searchformer.tokens.steps import places_of, token_kinds
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import Precision, choose_precision
 from searchformer.train.processes import Processes
@@ -45,7 +48,10 @@ def first_model(dataset: Dataset, options: TrainOptions, processes: Processes) -
     """A model with weights drawn from the seed, or the one to fine-tune, which only the first process reads."""
     if options.init_from is None:
         generator = torch.Generator().manual_seed(child_seed(options.seed, "weights") >> 1)
-        return Transformer(make_config(options.model, vocabulary=len(dataset.vocabulary)), generator=generator)
+        manifest = dataset.manifest
+        places = places_of(make_domain(manifest.domain, manifest.settings))
+        config = make_config(options.model, vocabulary=len(dataset.vocabulary), places=places)
+        return Transformer(config, generator=generator, kinds=kinds_for(config, dataset))
     loaded: list[Transformer] = []
 
     def load() -> ModelConfig:
@@ -58,7 +64,12 @@ def first_model(dataset: Dataset, options: TrainOptions, processes: Processes) -
         return model.config
 
     config = processes.from_first(load)
-    return loaded[0] if loaded else Transformer(config)
+    return loaded[0] if loaded else Transformer(config, kinds=kinds_for(config, dataset))
+
+
+def kinds_for(config: ModelConfig, dataset: Dataset) -> np.ndarray | None:
+    """The kinds of the data set's tokens, which a step network needs to know."""
+    return token_kinds(dataset.vocabulary) if config.unit == "step" else None
 
 
 def model_directory(path: Path) -> Path:

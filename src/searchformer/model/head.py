@@ -1,0 +1,149 @@
+"""How a step network writes: a piece's tokens, left to right, from the decoder's hidden vector and the tokens so far.
+
+Two distributions are mixed, with a gate for every place. One comes from a small network. The other copies: an attention
+over earlier pieces, of which those that disagree with the tokens written so far are left out. (To close a node is to
+write the step that created it again.) The attention knows which pieces have been superseded, as their state has come
+again since: what is left of the created ones are the open nodes.
+
+Every token's probability is exact, so a loss or a log-probability means the same as for a token network. Shape suffixes
+as in `inputs.py`, and D model width, V vocabulary.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from searchformer.model.config import ModelConfig
+from searchformer.model.inputs import Inputs, Sources
+from searchformer.model.layers import Linear, RMSNorm
+
+HEAD_BLOCKS = 2
+LEAST_MASS = 1e-3
+"""Copying counts for less where the earlier pieces that agree with what is written had less attention than this."""
+TINY = 1e-30
+
+
+class StepEmbedding(nn.Module):
+    """The sum over a position's places of a vector for (place, token); with one place, an ordinary embedding."""
+
+    def __init__(self, config: ModelConfig, places: int) -> None:
+        super().__init__()
+        self.places, self.tokens = places, config.vocabulary
+        rows = places * config.vocabulary + (places > 1)  # the last one is for places that hold nothing
+        self.weight = nn.Parameter(torch.empty(rows, config.dim))
+
+    def rows(self, ids_LP: Tensor) -> Tensor:
+        """The row of every (place, token)."""
+        first_P = torch.arange(self.places, device=ids_LP.device) * self.tokens
+        return torch.where(ids_LP >= 0, ids_LP + first_P, self.places * self.tokens)
+
+    def forward(self, ids_BLP: Tensor) -> Tensor:
+        """Vectors [B, L, D] of pieces."""
+        if self.places == 1:
+            return functional.embedding(ids_BLP[..., 0], self.weight)
+        rows_NP = self.rows(ids_BLP).flatten(0, -2)
+        nothing = self.places * self.tokens
+        vectors_ND = functional.embedding_bag(rows_NP, self.weight, mode="sum", padding_idx=nothing)
+        return vectors_ND.unflatten(0, ids_BLP.shape[:-1])
+
+
+class HeadBlock(nn.Module):
+    """x + w2(relu(w1(norm(x))) squared)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = RMSNorm(config.dim, eps=config.norm_eps)
+        self.w1 = Linear(config.dim, 2 * config.dim)
+        self.w2 = Linear(2 * config.dim, config.dim)
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        """The same shape as x."""
+        return x_ND + self.w2(functional.relu(self.w1(self.norm(x_ND))).square())
+
+
+class StepHead(nn.Module):
+    """What comes behind the decoder's blocks in a step network, but for the output layer."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dim, self.places = config.dim, config.places
+        self.embedding = StepEmbedding(config, config.places)
+        self.place = nn.Parameter(torch.empty(config.places, config.dim))
+        self.layers = nn.ModuleList(HeadBlock(config) for _ in range(HEAD_BLOCKS))
+        self.copy_norm = RMSNorm(config.dim, eps=config.norm_eps)
+        self.copy_query = Linear(config.dim, config.dim)
+        self.copy_key = Linear(config.dim, config.dim)
+        self.copy_gate = Linear(config.dim, config.places)
+        self.superseded = nn.Parameter(torch.empty(1))
+
+    # --- writing with a network
+
+    def prefixes(self, hidden_BTD: Tensor, pieces_BTP: Tensor) -> Tensor:
+        """What the head knows before each token of given pieces, [B * T, P, D]."""
+        pieces_NP = pieces_BTP.flatten(0, 1)[:, :-1]
+        rows_NP = self.embedding.rows(functional.pad(pieces_NP, (0, 1), value=-1))[:, :-1]
+        earlier_NPD = functional.embedding(rows_NP, self.embedding.weight)
+        known_NPD = torch.cat([hidden_BTD.flatten(0, 1)[:, None], earlier_NPD], dim=1)
+        return known_NPD.cumsum(dim=1) + self.place
+
+    def refine(self, x_ND: Tensor) -> Tensor:
+        """What the output layer makes logits of."""
+        for block in self.layers:
+            x_ND = block(x_ND)
+        return x_ND
+
+    # --- writing by copying
+
+    def attention(self, hidden_BTD: Tensor, sources: Sources) -> Tensor:
+        """How much each position looks at each earlier piece, [B, T, T]."""
+        normed_BTD = self.copy_norm(hidden_BTD)
+        scores_BTT = self.copy_query(normed_BTD) @ self.copy_key(normed_BTD).mT / math.sqrt(self.dim)
+        scores_BTT = scores_BTT + self.superseded * sources.superseded_BTT
+        length = hidden_BTD.shape[1]
+        later_TT = torch.ones(length, length, dtype=torch.bool, device=hidden_BTD.device).triu_(1)
+        return torch.softmax(scores_BTT.masked_fill(later_TT, -math.inf), dim=-1)
+
+    def gates(self, hidden_BTD: Tensor) -> Tensor:
+        """How much copying counts at each place, [B, T, P]."""
+        return torch.sigmoid(self.copy_gate(self.copy_norm(hidden_BTD)))
+
+    def copied(self, hidden_BTD: Tensor, sources: Sources) -> tuple[Tensor, Tensor]:
+        """Share of copying in the mixture, and the part of it that falls to the token that is to be written.
+
+        Both [B, T, P]: attention by the number of tokens that agree, summed from the end.
+        """
+        attention_BTT = self.attention(hidden_BTD, sources)
+        by_match = attention_BTT.new_zeros((*attention_BTT.shape[:2], self.places + 2))
+        by_match = by_match.scatter_add(2, sources.matching_BTT, attention_BTT)[:, :, : self.places + 1]
+        at_least = by_match.flip(-1).cumsum(dim=-1).flip(-1)
+        agreeing_BTP, right_BTP = at_least[:, :, :-1], at_least[:, :, 1:]
+        gates_BTP = self.gates(hidden_BTD) / (agreeing_BTP + LEAST_MASS)
+        return gates_BTP * agreeing_BTP, gates_BTP * right_BTP
+
+    def losses(self, hidden_BTD: Tensor, inputs: Inputs, generated_N: Tensor) -> Tensor:
+        """-log of each target's probability; `generated_N` is that of the network alone."""
+        assert inputs.sources is not None
+        shares = (part.flatten() for part in self.copied(hidden_BTD, inputs.sources))
+        share_N, right_N = (part if inputs.places_N is None else part[inputs.places_N] for part in shares)
+        by_network_N = torch.log1p(-share_N) - generated_N
+        return -torch.logaddexp(torch.log(right_N.clamp(min=TINY)), by_network_N)
+
+    def log_probabilities(self, hidden_BTD: Tensor, inputs: Inputs, generated_NV: Tensor) -> Tensor:
+        """Log-probabilities of every token at every target, [N, V]; `generated_NV` are those of the network alone."""
+        assert inputs.sources is not None
+        sources, vocabulary = inputs.sources, generated_NV.shape[-1]
+        attention_BTT = self.attention(hidden_BTD, sources)
+        gates_BTP, copied = self.gates(hidden_BTD), []
+        for place in range(self.places):
+            fits_BTT = (sources.matching_BTT >= place) & (sources.matching_BTT <= self.places)
+            earlier_BT = inputs.inputs_BTQ[:, :, 1 + place]
+            holds_BTV = functional.one_hot(earlier_BT.clamp(min=0), vocabulary) * (earlier_BT >= 0)[..., None]
+            mass_BTV = (attention_BTT * fits_BTT) @ holds_BTV.to(attention_BTT)
+            scale_BT1 = gates_BTP[:, :, place, None] / (mass_BTV.sum(-1, keepdim=True) + LEAST_MASS)
+            copied.append(mass_BTV * scale_BT1)
+        copied_NV = torch.stack(copied, dim=2).flatten(0, 2)
+        copied_NV = copied_NV if inputs.places_N is None else copied_NV[inputs.places_N]
+        share_N1 = copied_NV.sum(-1, keepdim=True)
+        return torch.logaddexp(torch.log(copied_NV.clamp(min=TINY)), torch.log1p(-share_N1) + generated_NV)

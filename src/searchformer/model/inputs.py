@@ -1,0 +1,111 @@
+"""What a network is given: sequences of ids in, tensors of pieces out, for token and step networks alike.
+
+Shape suffixes: B sequences, S prompt positions, T response positions, P places of a piece, Q places of an input (a
+piece and the keyword of its step), N tokens to predict in all sequences.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from searchformer.tokens.steps import NOTHING, Cutter, next_alike
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a step network may copy from: at position t the pieces up to t - 1, which stand at the inputs up to t."""
+
+    matching_BTT: Tensor
+    """int64: how many tokens of the piece to write (first T) agree with an earlier one (second T) before they differ;
+    P + 1 where there is nothing to copy."""
+    superseded_BTT: Tensor
+    """bool: the earlier piece's state has come again since."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A micro-batch on the device."""
+
+    prompts_BSP: Tensor
+    prompt_lengths_B: Tensor | None
+    """None when all prompts are of the same length, so that attention needs no mask."""
+    inputs_BTQ: Tensor
+    """What the decoder reads at each position: the piece before; bos at first."""
+    pieces_BTP: Tensor
+    """What it is to write there."""
+    places_N: Tensor | None
+    """Where in the flattened [B * T * P] the tokens to predict are; None when they are everywhere."""
+    targets_N: Tensor
+    weights_N: Tensor
+    """1 / number of predicted tokens of the sequence: the weighted sum is the sum over sequences of their mean."""
+    sources: Sources | None
+    """None for token networks."""
+
+
+def make_inputs(
+    prompts: np.ndarray,
+    prompt_lengths: np.ndarray,
+    responses: np.ndarray,
+    response_lengths: np.ndarray,
+    *,
+    cutter: Cutter | None,
+    device: torch.device,
+) -> Inputs:
+    """Tensors of padded ids [B, L], bos and eos included; without a `cutter`, every token is a piece of its own."""
+
+    def tensor(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+
+    sources = None
+    if cutter is None:
+        prompt_pieces, prompt_counts = prompts[:, :, None], prompt_lengths
+        inputs, pieces = responses[:, :-1, None], responses[:, 1:, None]
+        real = (np.arange(pieces.shape[1]) < (response_lengths - 1)[:, None])[:, :, None]
+    else:
+        cut = cutter.prompts(prompts, prompt_lengths)
+        prompt_pieces, prompt_counts = cut.ids, cut.counts
+        answer = cutter.responses(responses, response_lengths)
+        pieces, real = answer.ids, answer.ids != NOTHING
+        inputs = decoder_inputs(pieces, answer.keywords)
+        alike = np.full(pieces.shape[:2], pieces.shape[1])
+        alike[:, 1:] = next_alike(cutter.identities(pieces[:, :-1])) + 1
+        sources = make_sources(tensor(inputs[:, :, 1:]), tensor(pieces), tensor(alike))
+    counts = response_lengths - 1
+    uneven = bool((prompt_counts != prompt_pieces.shape[1]).any())
+    return Inputs(
+        prompts_BSP=tensor(prompt_pieces),
+        prompt_lengths_B=tensor(prompt_counts) if uneven else None,
+        inputs_BTQ=tensor(inputs),
+        pieces_BTP=tensor(pieces),
+        places_N=None if real.all() else tensor(np.flatnonzero(real)),
+        targets_N=tensor(pieces[real]),
+        weights_N=tensor(np.repeat((1.0 / counts).astype(np.float32), counts)),
+        sources=sources,
+    )
+
+
+def decoder_inputs(pieces: np.ndarray, keywords: np.ndarray) -> np.ndarray:
+    """What the decoder reads: at position t the keyword of piece t - 1's step and that piece, [B, T, 1 + P]."""
+    rows, length, places = pieces.shape
+    inputs = np.full((rows, length, 1 + places), NOTHING, dtype=np.int64)
+    inputs[:, 0, 1] = 0  # bos
+    inputs[:, 1:, 0], inputs[:, 1:, 1:] = keywords[:, :-1], pieces[:, :-1]
+    return inputs
+
+
+def make_sources(earlier_BTP: Tensor, pieces_BTP: Tensor, next_alike_BT: Tensor) -> Sources:
+    """How the pieces to write agree with earlier ones; `next_alike_BT` says at which input a state comes again."""
+    length, places = pieces_BTP.shape[1:]
+    at_T = torch.arange(length, device=pieces_BTP.device)
+    matching_BTT = torch.zeros((len(pieces_BTP), length, length), dtype=torch.int64, device=pieces_BTP.device)
+    agrees_BTT = torch.ones_like(matching_BTT, dtype=torch.bool)
+    for place in range(places):
+        agrees_BTT &= pieces_BTP[:, :, None, place] == earlier_BTP[:, None, :, place]
+        matching_BTT += agrees_BTT
+    nothing_BTT = (at_T[:, None] < at_T) | (at_T == 0)  # later pieces, and bos
+    return Sources(
+        matching_BTT=matching_BTT.masked_fill(nothing_BTT, places + 1),
+        superseded_BTT=at_T[None, :, None] >= next_alike_BT[:, None, :],
+    )

@@ -1,0 +1,161 @@
+"""How samplers run a step network: what it remembers of each sequence, and how it writes a piece token by token.
+
+The decoder's blocks run once per piece, as for a token network; then the head (`model/head.py`) writes up to P tokens
+for all rows together. Beside the cache of keys and values, a sequence needs its pieces so far, as it may copy from
+them, and the last few inputs of every block, which are mixed into the next. All of that is indexed by slot.
+
+Shape suffixes: R rows, T positions so far, P places, Q = P + 1 places of an input, D model width, V vocabulary, K
+inputs that are remembered.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from searchformer.model import Transformer
+from searchformer.model.head import LEAST_MASS, TINY
+from searchformer.tokens.steps import KEYWORD, NOTHING, Cutter
+
+Choose = Callable[[Tensor, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+"""(log-probabilities [r, V], which rows these are [r], place) -> their tokens and log-probabilities, [r] each."""
+
+
+class Recent:
+    """The last K inputs of every block's self-attention, by slot."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.layers, self.back, self.dim = model.config.layers, model.config.shift, model.config.dim
+        self.device = model.device
+        self.inputs = torch.zeros(self.layers, 0, self.back, self.dim, device=self.device)
+
+    def reserve(self, slots: int) -> None:
+        """Make room for these slots."""
+        if slots > self.inputs.shape[1]:
+            self.inputs = torch.zeros(self.layers, slots, self.back, self.dim, device=self.device)
+
+    def begin(self, slot_R: Tensor, position_R: Tensor) -> None:
+        """Forget what slots hold that begin a new sequence."""
+        self.inputs[:, slot_R[position_R == 0]] = 0.0
+
+    def mix(self, layer: int, x_RD: Tensor, weights_KD: Tensor, slot_R: Tensor) -> Tensor:
+        """x plus the earlier inputs, weighted; x becomes the latest of them. See `layers.mix_with_earlier`."""
+        earlier_RKD = self.inputs[layer, slot_R]
+        self.inputs[layer, slot_R] = torch.cat([x_RD[:, None], earlier_RKD[:, :-1]], dim=1)
+        return x_RD + (earlier_RKD * weights_KD).sum(dim=1)
+
+
+class PieceWriter:
+    """A step network's head with what it remembers of every slot's sequence."""
+
+    def __init__(self, model: Transformer) -> None:
+        assert model.cutter is not None
+        assert model.decoder.head is not None
+        self.decoder, self.head, self.cutter = model.decoder, model.decoder.head, model.cutter
+        self.places, self.dim, self.device = model.config.places, model.config.dim, model.device
+        self.ends = self.cutter.kinds == KEYWORD
+        self._allocate(slots=0, positions=0)
+
+    def _allocate(self, *, slots: int, positions: int) -> None:
+        self.pieces = np.full((slots, positions, self.places), NOTHING, np.int64)
+        """What each input position holds: position t has piece t - 1."""
+        self.identities = np.zeros((slots, positions), np.int64)
+        self.superseded = np.zeros((slots, positions), bool)
+        self.keyword = np.full(slots, NOTHING, np.int64)
+        """The keyword that began the step of the next piece."""
+        self.next_input = np.full((slots, self.places + 1), NOTHING, np.int64)
+        self.keys = torch.zeros(slots, positions, self.dim, device=self.device)
+
+    def reserve(self, slots: int, positions: int) -> None:
+        """Make room; what is remembered stays where there was room before."""
+        old: list[Any] = [self.pieces, self.identities, self.superseded, self.keyword, self.next_input, self.keys]
+        have = self.pieces.shape[:2]
+        if slots <= have[0] and positions <= have[1]:
+            return
+        self._allocate(slots=max(slots, have[0]), positions=max(positions, 2 * have[1], 64))
+        new: list[Any] = [self.pieces, self.identities, self.superseded, self.keyword, self.next_input, self.keys]
+        for array, earlier in zip(new, old, strict=True):
+            array[tuple(slice(length) for length in earlier.shape)] = earlier
+
+    def inputs(self, slot_R: np.ndarray, position_R: np.ndarray) -> Tensor:
+        """The decoder's next inputs, [R, 1, Q]: the last piece, or bos."""
+        self.reserve(int(slot_R.max()) + 1, int(position_R.max()) + 2)
+        fresh = slot_R[position_R == 0]
+        self.next_input[fresh], self.keyword[fresh] = NOTHING, NOTHING
+        self.next_input[fresh, 1] = 0  # bos
+        self.identities[fresh, 0], self.superseded[fresh] = 0, False
+        self.pieces[fresh, 0] = NOTHING
+        return torch.from_numpy(self.next_input[slot_R][:, None]).to(self.device)
+
+    def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
+        """Write a piece per row: tokens int32 and log-probabilities float32, both [R, P], and how many tokens, [R]."""
+        rows, length = len(slot_R), int(position_R.max()) + 1
+        tokens_RP = np.full((rows, self.places), NOTHING, np.int64)
+        log_probability_RP = np.zeros((rows, self.places), np.float32)
+        attention_RT, gates_RP = self._look_back(hidden_RD, slot_R, position_R, length)
+        earlier_RTP = torch.from_numpy(self.pieces[slot_R, :length]).to(self.device)
+        known_RD, active = hidden_RD, np.arange(rows)
+        for place in range(self.places):
+            known_RD = known_RD + (self.head.place[place] - (self.head.place[place - 1] if place else 0))
+            earlier_RT = earlier_RTP[:, :, place]
+            log_probability_RV = self._mixture(known_RD, attention_RT, earlier_RT, gates_RP[:, place])
+            token_R, log_probability_R = choose(log_probability_RV, active, place)
+            tokens_RP[active, place], log_probability_RP[active, place] = token_R, log_probability_R
+            going = np.flatnonzero(~self.ends[token_R])
+            if not len(going) or place + 1 == self.places:
+                break
+            active, kept = active[going], torch.from_numpy(going).to(self.device)
+            written_R = torch.from_numpy(token_R[going].astype(np.int64)).to(self.device)
+            known_RD = known_RD[kept] + self.head.embedding.weight[place * self.head.embedding.tokens + written_R]
+            attention_RT = attention_RT[kept] * (earlier_RT[kept] == written_R[:, None])
+            earlier_RTP, gates_RP = earlier_RTP[kept], gates_RP[kept]
+        counts_R = (tokens_RP != NOTHING).sum(axis=1)
+        self._remember(slot_R, position_R, tokens_RP, counts_R)
+        return tokens_RP.astype(np.int32), log_probability_RP, counts_R
+
+    def _look_back(
+        self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, length: int
+    ) -> tuple[Tensor, Tensor]:
+        """Attention to the inputs so far, [R, T], without that to bos; and the gates of copying, [R, P]."""
+        slots, positions = (torch.from_numpy(array.astype(np.int64)).to(self.device) for array in (slot_R, position_R))
+        normed_RD = self.head.copy_norm(hidden_RD)
+        self.keys[slots, positions] = self.head.copy_key(normed_RD)
+        scores_RT = (self.keys[slots, :length] @ self.head.copy_query(normed_RD)[:, :, None])[:, :, 0]
+        superseded_RT = torch.from_numpy(self.superseded[slot_R, :length]).to(self.device)
+        scores_RT = scores_RT / self.dim**0.5 + self.head.superseded * superseded_RT
+        later_RT = torch.arange(length, device=self.device) > positions[:, None]
+        attention_RT = torch.softmax(scores_RT.masked_fill(later_RT, -torch.inf), dim=-1)
+        attention_RT[:, 0] = 0.0
+        return attention_RT, torch.sigmoid(self.head.copy_gate(normed_RD))
+
+    def _mixture(self, known_RD: Tensor, attention_RT: Tensor, earlier_RT: Tensor, gate_R: Tensor) -> Tensor:
+        """Log-probabilities of the next token, [R, V]: see `StepHead.log_probabilities`."""
+        own_RV = torch.log_softmax(self.decoder.output(self.head.refine(known_RD)).float(), dim=-1)
+        held_RT = attention_RT * (earlier_RT >= 0)
+        mass_RV = torch.zeros_like(own_RV).scatter_add_(1, earlier_RT.clamp(min=0), held_RT)
+        copied_RV = mass_RV * (gate_R / (held_RT.sum(-1) + LEAST_MASS))[:, None]
+        share_R1 = copied_RV.sum(-1, keepdim=True)
+        return torch.logaddexp(torch.log(copied_RV.clamp(min=TINY)), torch.log1p(-share_R1) + own_RV)
+
+    def _remember(
+        self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray, counts_R: np.ndarray
+    ) -> None:
+        """Note the pieces written; their states supersede those that were the same."""
+        at_R, identity_R = position_R + 1, self.cutter.identities(pieces_RP)
+        self.pieces[slot_R, at_R], self.identities[slot_R, at_R] = pieces_RP, identity_R
+        alike_RT = (self.identities[slot_R, : int(at_R.max())] == identity_R[:, None]) & (identity_R[:, None] != 0)
+        alike_RT &= np.arange(alike_RT.shape[1]) < at_R[:, None]
+        self.superseded[slot_R, : alike_RT.shape[1]] |= alike_RT
+        self.superseded[slot_R, at_R] = False
+        self.next_input[slot_R, 0], self.next_input[slot_R, 1:] = self.keyword[slot_R], pieces_RP
+        last_R = pieces_RP[np.arange(len(slot_R)), counts_R - 1]
+        ended = self.ends[last_R]
+        self.keyword[slot_R[ended]] = last_R[ended]
+
+
+def prompt_pieces(prompt: np.ndarray, cutter: Cutter | None) -> np.ndarray:
+    """A prompt's ids, bos and eos included, as the encoder reads them, int64 [S, places]."""
+    ids = prompt.astype(np.int64)
+    return ids[:, None] if cutter is None else cutter.prompts(ids[None], np.array([len(ids)])).ids[0]
