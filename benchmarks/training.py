@@ -34,7 +34,7 @@ from searchformer.dataset.shards import GenerateOptions
 from searchformer.dataset.store import Dataset
 from searchformer.model import ModelConfig, Transformer, layers, make_config
 from searchformer.train import make_options
-from searchformer.train.objective import Objective, to_device
+from searchformer.train.objective import Objective
 from searchformer.train.optimiser import FlatParameters, Optimiser
 from searchformer.train.precision import HalfWeights, choose_precision
 from searchformer.train.processes import Processes
@@ -86,7 +86,7 @@ def our_step(config: ModelConfig, precision: str, processes: Processes) -> Step:
         flat.gradient.zero_()
         mine = batch.take(slice(processes.rank, None, processes.world))
         for part in mine.microbatches(options.tokens_per_microbatch):
-            (objective(to_device(part, CPU)) / len(batch)).backward()
+            (objective(objective.inputs(part)) / len(batch)).backward()
         processes.sum(flat.gradient)
         float(torch.linalg.vector_norm(flat.gradient))
         optimiser.step(1e-5)

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from command import invoke
 
 import searchformer
-from searchformer.commands.judge import run as judge_command
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
@@ -169,12 +169,10 @@ def test_judging_from_python_needs_only_the_task_and_the_answer() -> None:
         searchformer.judge({}, OPTIMAL)
 
 
-def test_the_command_prints_a_verdict_per_line(tmp_path, capsys) -> None:
+def test_the_command_prints_a_verdict_per_line(tmp_path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps({**MAZE, "answer": answer}) for answer in (OPTIMAL, DETOUR, "plan 1 1")))
-    context = type("Context", (), {"args": []})()
-    judge_command(context, "maze", str(path))
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [json.loads(line) for line in invoke("judge", "maze", path).stdout.splitlines()]
     assert [line["verdict"] for line in lines] == ["optimal", "feasible", "invalid"]
     assert lines[0] == {
         "verdict": "optimal",

@@ -35,11 +35,10 @@ from searchformer.model.device import choose_device
 from searchformer.rollout import Prompt, Sampling, sample_naively
 from searchformer.tokens.vocabulary import Vocabulary
 from searchformer.train import TrainOptions, make_options, train
-from searchformer.train import loop as loop_module
 from searchformer.train.curves import plot_curves
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import make_trackers, read_metrics
-from searchformer.train.objective import Objective, to_device
+from searchformer.train.objective import Objective
 from searchformer.train.optimiser import FlatParameters, Optimiser, learning_rate, orthogonal
 from searchformer.train.precision import HalfWeights, choose_precision
 from searchformer.train.processes import Processes
@@ -111,7 +110,8 @@ def test_the_loss_is_the_mean_over_tokens_then_over_sequences(dataset):
         prompt = torch.from_numpy(batch.prompts[i : i + 1, : batch.prompt_lengths[i]])
         response = torch.from_numpy(batch.responses[i, : batch.response_lengths[i]])
         by_hand.append(functional.cross_entropy(model(prompt, response[None, :-1])[0], response[1:]))
-    total = Objective(model)(to_device(batch, CPU))
+    objective = Objective(model)
+    total = objective(objective.inputs(batch))
     assert total.item() == pytest.approx(sum(by_hand).item(), rel=1e-5)
 
 
@@ -121,9 +121,9 @@ def test_microbatches_give_the_gradient_of_the_whole_batch(dataset):
     def gradient(tokens: int) -> torch.Tensor:
         model = tiny()
         flat = FlatParameters(model)
-        parts = list(batch.microbatches(tokens))
+        objective, parts = Objective(model), list(batch.microbatches(tokens))
         for part in parts:
-            (Objective(model)(to_device(part, CPU)) / len(batch)).backward()
+            (objective(objective.inputs(part)) / len(batch)).backward()
         return flat.gradient, len(parts)
 
     (whole, one), (pieces, many) = gradient(10**6), gradient(60)
@@ -132,7 +132,7 @@ def test_microbatches_give_the_gradient_of_the_whole_batch(dataset):
 
 
 def test_flat_weights_train_as_separate_ones_do(dataset):
-    inputs = to_device(Sequences(dataset, "train").batch(np.arange(20)), CPU)
+    inputs = Objective(tiny()).inputs(Sequences(dataset, "train").batch(np.arange(20)))
     plain, packed = tiny(), tiny()
     settings = options(dataset, weight_decay=0.1)
     flat = FlatParameters(packed)
@@ -152,7 +152,7 @@ def test_flat_weights_train_as_separate_ones_do(dataset):
 
 def test_stacked_muon_trains_as_pytorchs_does(dataset):
     """Matrices of the layers as torch.optim.Muon changes them (it multiplies in bf16), the rest as AdamW does."""
-    inputs = to_device(Sequences(dataset, "train").batch(np.arange(20)), CPU)
+    inputs = Objective(tiny()).inputs(Sequences(dataset, "train").batch(np.arange(20)))
     plain, packed = tiny(), tiny()
     flat = FlatParameters(packed, stacked=True)
     named = dict(plain.named_parameters())
@@ -186,7 +186,7 @@ def test_orthogonal_matrices_are_nearly_orthogonal(shape):
 
 
 def test_bf16_products_give_nearly_the_gradient_of_fp32(dataset):
-    inputs = to_device(Sequences(dataset, "train").batch(np.arange(20)), CPU)
+    inputs = Objective(tiny()).inputs(Sequences(dataset, "train").batch(np.arange(20)))
     exact, half = tiny(), tiny()
     exact_flat, half_flat = FlatParameters(exact), FlatParameters(half)
     HalfWeights(half, half_flat)
@@ -512,8 +512,10 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(dataset, tmp_path):
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(dataset, tmp_path, monkeypatch):
-    def poisoned(batch, device):
-        inputs = to_device(batch, device)
+    true_inputs = Objective.inputs
+
+    def poisoned(self, batch):
+        inputs = true_inputs(self, batch)
         poisoned.calls += 1
         if poisoned.calls == 6:
             poisoned.task_ids = batch.task_ids
@@ -521,7 +523,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(dataset, tmp_path, monkeypatc
         return inputs
 
     poisoned.calls = 0
-    monkeypatch.setattr(loop_module, "to_device", poisoned)
+    monkeypatch.setattr(Objective, "inputs", poisoned)
     with pytest.raises(SearchformerError, match=r"step 6: the loss is nan.*checkpoint \(step 4\)") as caught:
         train(options(dataset), tmp_path / "run")
     assert all(name in str(caught.value) for name in poisoned.task_ids)
