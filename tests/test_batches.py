@@ -157,3 +157,10 @@ def test_responses_without_traces_can_be_read(tmp_path):
     sequences = Sequences(write_dataset(tmp_path / "letters", train=rows), "train")
     assert sequences.batch(np.arange(4)).responses.tolist() == [[BOS, 4, 5, EOS]] * 4
     assert len(LETTERS) == 10
+
+
+def test_data_sets_that_share_a_cache_leave_each_other_alone(tmp_path):
+    sets = [write_dataset(tmp_path / str(seed), train=letter_tasks(5, seed=seed), test=[]) for seed in range(2)]
+    places = [flatten(each, "train", cache=tmp_path / "cache") for each in sets]
+    assert places[0] != places[1]
+    assert all(place.is_dir() for place in places)

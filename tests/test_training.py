@@ -540,7 +540,7 @@ def test_fine_tuning_starts_from_the_given_model(dataset, tmp_path):
 def test_clipping_bounds_the_step(dataset, tmp_path):
     """A gradient of norm 1e-9 is as small as AdamW's epsilon, so its step is a fraction of the rate."""
     settings = {"steps": 1, "warmup": 0, "weight_decay": 0}
-    start = first_model(dataset, options(dataset), ALONE).state_dict()
+    start = first_model(dataset, Sequences(dataset, "train"), options(dataset), ALONE).state_dict()
 
     def furthest(**changes) -> float:
         out = tmp_path / str(len(changes))

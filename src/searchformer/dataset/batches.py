@@ -20,9 +20,12 @@ from searchformer.dataset.store import PARTS, Dataset
 from searchformer.errors import SearchformerError
 from searchformer.files import make_directory, temporary_beside
 from searchformer.seeding import child_seed
+from searchformer.tokens.steps import longest_piece
 from searchformer.tokens.vocabulary import BOS, EOS
 
 FLAT = ".flat"
+MOST_IDS_READ = 1 << 24
+"""Ids of each part that are read to find the longest piece; a longer one further on would be cut in two."""
 POOL_BATCHES, GROUP_BATCHES = 256, 8
 """Batches are cut from pools of so many, sorted by response length; groups of so many within, sorted by prompt length.
 
@@ -156,6 +159,12 @@ class Sequences:
             indices[start : start + group] = chosen[np.argsort(self.prompt_lengths[chosen], kind="stable")]
         return indices
 
+    def longest_pieces(self, kinds: np.ndarray) -> tuple[int, int]:
+        """Tokens of the longest piece of a response and of a prompt (see `tokens/steps.py`), by the kinds of tokens."""
+        prompt, trace, plan = (kinds[ids[:MOST_IDS_READ]] for ids in self._ids)
+        responses = [plan] if self.plan_only else [trace, plan]
+        return max(map(longest_piece, responses)), longest_piece(prompt, prompts=True)
+
     def _part(self, part: int, row: int) -> np.ndarray:
         return self._ids[part][self._offsets[part, row] : self._offsets[part, row + 1]]
 
@@ -205,7 +214,7 @@ def flatten(dataset: Dataset, split: str, *, cache: Path | None = None) -> Path:
     try:
         temporary.mkdir()
         _write_flat(dataset, split, temporary)
-        _publish(temporary, final)
+        _publish(temporary, final, shared=cache is not None)
     except OSError as error:
         raise SearchformerError(
             f"cannot unpack {dataset.directory} into {home}: {error.strerror or error}; name another place with --cache"
@@ -215,8 +224,11 @@ def flatten(dataset: Dataset, split: str, *, cache: Path | None = None) -> Path:
     return final
 
 
-def _publish(temporary: Path, final: Path) -> None:
-    """Move the finished directory into place, unless another process was first, and remove those of older data."""
+def _publish(temporary: Path, final: Path, *, shared: bool) -> None:
+    """Move the finished directory into place, unless another process was first.
+
+    What an earlier state of the data set left is removed, unless the place may be `shared` with other data sets.
+    """
     try:
         temporary.rename(final)
     except OSError:
@@ -224,7 +236,7 @@ def _publish(temporary: Path, final: Path) -> None:
             raise
     split = final.name.partition("-")[0]
     for other in final.parent.glob(f"{split}-*"):
-        if other != final:
+        if other != final and not shared:
             shutil.rmtree(other, ignore_errors=True)
 
 

@@ -37,9 +37,9 @@ class ModelConfig(BaseModel):
     shift: int = Field(default=0, ge=0)
     """Self-attention in the decoder reads each position mixed with this many before it."""
     places: int = Field(default=1, ge=1)
-    """Tokens that a position of a response can hold; 1 for a token network."""
+    """Tokens that a position of a response can hold; 1 for a token network, for others what the data set needs."""
     prompt_places: int = Field(default=1, ge=1)
-    """Tokens that a position of a prompt can hold; 1 for a token network."""
+    """Tokens that a position of a prompt can hold; the same."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ModelConfig":
@@ -94,17 +94,10 @@ def default_ffn(dim: int) -> int:
     return -(int(8 * dim / 3) // -256) * 256
 
 
-def make_config(size: str, *, vocabulary: int, places: tuple[int, int] = (1, 1)) -> ModelConfig:
-    """The configuration of a named size or custom shape, for a vocabulary of so many tokens.
-
-    `places` are those that a response's and a prompt's longest piece take (see `tokens/steps.py`); only a step network
-    needs them.
-    """
-    shape = shape_of(size)
-    if shape.get("unit") == "step":
-        shape = {"places": places[0], "prompt_places": places[1]} | shape
+def make_config(size: str, *, vocabulary: int) -> ModelConfig:
+    """The configuration of a named size or custom shape, for a vocabulary of so many tokens."""
     try:
-        return ModelConfig(vocabulary=vocabulary, **shape)
+        return ModelConfig(vocabulary=vocabulary, **shape_of(size))
     except (ValidationError, TypeError) as error:
         raise SearchformerError(f"model {size!r}: {_first_line(error)}") from error
 

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from searchformer.domains import KEYWORDS, Domain
+from searchformer.domains import KEYWORDS
 from searchformer.errors import SearchformerError
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
@@ -139,12 +139,12 @@ def _kind(token: str) -> int:
     return COST if re.fullmatch(r"c\d+", token) else WORD
 
 
-def places_of(domain: Domain) -> tuple[int, int]:
-    """Places that a response's and a prompt's longest piece take in this domain."""
-    shapes = domain.shapes
+def longest_piece(kinds: np.ndarray, *, prompts: bool = False) -> int:
+    """Tokens of the longest piece in whole sequences, one after the other, given the kinds of their tokens [L].
 
-    def width(groups: tuple) -> int:
-        return sum((len(group.limits) + (group.word is not None)) * group.most for group in groups)
-
-    step = max(width(shapes.state) + 2, width(shapes.plan)) + 1  # two costs, and the keyword of the next step
-    return step, max(len(group.limits) + 1 for group in shapes.prompt)
+    Sequences must begin with a keyword, or prompts with a word; what stands before the next one's is the last piece.
+    """
+    ends = (kinds == WORD) | (kinds == KEYWORD) if prompts else kinds == KEYWORD
+    places = np.append(np.flatnonzero(ends), len(kinds))
+    longest = int(np.diff(places).max(initial=1))
+    return longest if prompts else max(longest, 2)

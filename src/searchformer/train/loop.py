@@ -123,7 +123,7 @@ class _Training:
                 f"{processes.world} processes need batches of at least {processes.world} sequences; found "
                 f"{self.batches.batch_size}: start fewer processes, or raise --batch-size or --sequences"
             )
-        self.model = first_model(self.dataset, options, processes).to(processes.device)
+        self.model = first_model(self.dataset, self.train_set, options, processes).to(processes.device)
         check_lengths(self.model, self.train_set, self.eval_set, data=options.data)
         self.precision = processes.from_first(lambda: run_precision(options, self.model.config, out, processes.device))
         self.flat = FlatParameters(self.model, stacked=options.optimiser == "muon")

@@ -10,13 +10,12 @@ import torch
 
 from searchformer.dataset.batches import Sequences
 from searchformer.dataset.store import Dataset
-from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
 from searchformer.model import Transformer, load_model, make_config
 from searchformer.model.config import ModelConfig
 from searchformer.seeding import child_seed
-from searchformer.tokens.steps import places_of, token_kinds
+from searchformer.tokens.steps import token_kinds
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import Precision, choose_precision
 from searchformer.train.processes import Processes
@@ -44,13 +43,14 @@ def open_sequences(dataset: Dataset, options: TrainOptions, processes: Processes
     return opened()
 
 
-def first_model(dataset: Dataset, options: TrainOptions, processes: Processes) -> Transformer:
+def first_model(dataset: Dataset, train_set: Sequences, options: TrainOptions, processes: Processes) -> Transformer:
     """A model with weights drawn from the seed, or the one to fine-tune, which only the first process reads."""
     if options.init_from is None:
         generator = torch.Generator().manual_seed(child_seed(options.seed, "weights") >> 1)
-        manifest = dataset.manifest
-        places = places_of(make_domain(manifest.domain, manifest.settings))
-        config = make_config(options.model, vocabulary=len(dataset.vocabulary), places=places)
+        config = make_config(options.model, vocabulary=len(dataset.vocabulary))
+        if config.unit == "step":
+            places, prompt_places = train_set.longest_pieces(token_kinds(dataset.vocabulary))
+            config = config.model_copy(update={"places": places, "prompt_places": prompt_places})
         return Transformer(config, generator=generator, kinds=kinds_for(config, dataset))
     loaded: list[Transformer] = []
 
