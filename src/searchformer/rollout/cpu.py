@@ -17,11 +17,12 @@ from searchformer.errors import SearchformerError
 from searchformer.model import ModelConfig, Transformer
 from searchformer.model.device import has_bf16
 from searchformer.model.layers import rotary_table
-from searchformer.rollout import kernels
+from searchformer.rollout import kernels, step_kernels
 from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
+from searchformer.rollout.cpu_steps import CpuPieceWriter
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
 from searchformer.rollout.requests import Sampling
-from searchformer.rollout.stepwise import PieceWriter, Recent
+from searchformer.rollout.stepwise import Recent
 
 PRECISIONS = ("fp32", "bf16", "int8")
 
@@ -50,7 +51,7 @@ class CpuBackend:
         self.products = torch.bfloat16 if precision != "fp32" and has_bf16(model.device) else torch.float32
         self.weights = DecoderWeights.of(model, products=self.products, prompt_products=torch.float32)
         self.recent = Recent(model)
-        self.writer = PieceWriter(model) if model.config.unit == "step" else None
+        self.writer = CpuPieceWriter(model) if model.config.unit == "step" else None
         self.tokens_at_once = model.config.places
         self._arithmetics: list[_CpuArithmetic] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -126,7 +127,7 @@ class CpuBackend:
         if self.writer is None:
             kernels.embed(rows.token, self.weights.embedding.numpy(), x_RD)
         else:
-            x_RD[:] = self.model.decoder.embedding(self.writer.inputs(rows.slot, rows.position))[:, 0].numpy()
+            self.writer.embed(rows.slot, rows.position, x_RD)
 
     def _next_tokens(
         self, arithmetic: "_CpuArithmetic", rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
@@ -192,10 +193,12 @@ class _CpuArithmetic:
 
     def project_mixed(self, layer: int, norm: Tensor, shift: Tensor, weight: Tensor) -> _Buffer:
         """See `Arithmetic`."""
-        kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, self.normed.array)
-        mixed_RD = self.backend.recent.mix(layer, self.normed.tensor.float(), shift, self.slots)
+        exact, mixed = self.views["last"].array, self.views["query"]  # both free until attention begins
+        kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, exact)
+        recent = self.backend.recent.inputs[layer].numpy()
+        step_kernels.mix_recent(exact, shift.numpy(), recent, self.rows.slot, mixed.array)
         out = self.views[f"projected {weight.shape[1]}"]
-        torch.mm(mixed_RD.to(weight.dtype), weight, out=out.tensor)
+        torch.mm(mixed.tensor.to(weight.dtype), weight, out=out.tensor)
         return out
 
     def attend_to_own(self, layer: int, query_key_value: _Buffer) -> _Buffer:

@@ -81,13 +81,17 @@ class PieceWriter:
 
     def inputs(self, slot_R: np.ndarray, position_R: np.ndarray) -> Tensor:
         """The decoder's next inputs, [R, 1, Q]: the last piece, or bos."""
+        self.start(slot_R, position_R)
+        return torch.from_numpy(self.next_input[slot_R][:, None]).to(self.device)
+
+    def start(self, slot_R: np.ndarray, position_R: np.ndarray) -> None:
+        """Forget what slots hold that begin a new sequence."""
         self.reserve(int(slot_R.max()) + 1, int(position_R.max()) + 2)
         fresh = slot_R[position_R == 0]
         self.next_input[fresh], self.keyword[fresh] = NOTHING, NOTHING
         self.next_input[fresh, 1] = 0  # bos
         self.identities[fresh, 0], self.superseded[fresh] = 0, False
         self.pieces[fresh, 0] = NOTHING
-        return torch.from_numpy(self.next_input[slot_R][:, None]).to(self.device)
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """Write a piece per row: tokens int32 and log-probabilities float32, both [R, P], and how many tokens, [R]."""

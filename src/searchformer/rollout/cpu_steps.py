@@ -1,0 +1,96 @@
+"""A step network's head on the CPU: `stepwise.PieceWriter` with compiled kernels and products of one thread."""
+
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from searchformer.model import Transformer
+from searchformer.model.head import HeadBlock
+from searchformer.rollout import kernels, step_kernels
+from searchformer.rollout.stepwise import Choose, PieceWriter
+from searchformer.tokens.steps import NOTHING
+
+
+class CpuPieceWriter(PieceWriter):
+    """See `PieceWriter`. All rows are computed until the last of them has ended its piece."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__(model)
+        head, (norm, output) = self.head, cast(tuple[nn.RMSNorm, nn.Linear], tuple(self.decoder.output))
+        self.eps = model.config.norm_eps
+        with torch.no_grad():
+            looks = (head.copy_query, head.copy_key, head.copy_gate)
+            self.look_weights = torch.cat([each.weight for each in looks]).float().t().contiguous()
+            self.copy_norm = head.copy_norm.weight.float().numpy()
+            blocks = (cast(HeadBlock, block) for block in head.layers)
+            self.blocks = [
+                (block.norm.weight.float().numpy(), _matrix(block.w1.weight), _matrix(block.w2.weight))
+                for block in blocks
+            ]
+            self.output_norm, self.output = norm.weight.float().numpy(), _matrix(output.weight)
+            self.place_PD = head.place.float().numpy()
+            self.table_ND = head.embedding.weight.float().numpy()
+            self.input_table_ND = self.decoder.embedding.weight.float().numpy()
+            self.bias = head.superseded.item()
+        self.tokens = head.embedding.tokens
+
+    def embed(self, slot_R: np.ndarray, position_R: np.ndarray, x_RD: np.ndarray) -> None:
+        """The decoder's next inputs as vectors."""
+        self.start(slot_R, position_R)
+        step_kernels.embed_pieces(self.next_input[slot_R], self.tokens, self.input_table_ND, x_RD)
+
+    def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
+        """See `PieceWriter`."""
+        rows, length = len(slot_R), int(position_R.max()) + 1
+        hidden, where = hidden_RD.numpy(), (slot_R, position_R)
+        normed_RD, empty = torch.empty_like(hidden_RD), np.empty((0, self.dim), np.float32)
+        kernels.add_and_norm(hidden, empty, self.copy_norm, self.eps, normed_RD.numpy())
+        looks = torch.mm(normed_RD, self.look_weights).numpy()
+        query_RD, key_RD, gate_RP = np.split(looks, (self.dim, 2 * self.dim), axis=1)
+        gate_RP, attention_RT = 1.0 / (1.0 + np.exp(-gate_RP)), np.empty((rows, length), np.float32)
+        keys_STD = self.keys.numpy()
+        step_kernels.look_back(query_RD, key_RD, keys_STD, self.superseded, self.bias, *where, attention_RT)
+        tokens_RP = np.full((rows, self.places), NOTHING, np.int64)
+        log_probability_RP = np.zeros((rows, self.places), np.float32)
+        known_RD, is_writing_R = hidden + self.place_PD[0], np.ones(rows, bool)
+        for place in range(self.places):
+            logits_RV = self._logits(known_RD, normed_RD)
+            step_kernels.mix_copies(logits_RV.numpy(), attention_RT, gate_RP, self.pieces, *where, place)
+            writing = np.flatnonzero(is_writing_R)
+            chosen_RV = logits_RV if len(writing) == rows else logits_RV[torch.from_numpy(writing)]
+            token_R, log_probability_R = choose(chosen_RV, writing, place)
+            tokens_RP[writing, place], log_probability_RP[writing, place] = token_R, log_probability_R
+            is_writing_R[writing] = ~self.ends[token_R]
+            if not is_writing_R.any() or place + 1 == self.places:
+                break
+            step_kernels.write_token(
+                tokens_RP[:, place],
+                is_writing_R,
+                place,
+                self.tokens,
+                self.table_ND,
+                self.place_PD,
+                self.pieces,
+                *where,
+                known_RD,
+                attention_RT,
+            )
+        counts_R = (tokens_RP != NOTHING).sum(axis=1)
+        self._remember(slot_R, position_R, tokens_RP, counts_R)
+        return tokens_RP.astype(np.int32), log_probability_RP, counts_R
+
+    def _logits(self, known_RD: np.ndarray, normed_RD: Tensor) -> Tensor:
+        """The network's own logits; `normed_RD` is memory."""
+        x_RD, change = known_RD.copy(), np.empty((0, self.dim), np.float32)
+        for norm, first, second in self.blocks:
+            kernels.add_and_norm(x_RD, change, norm, self.eps, normed_RD.numpy())
+            inner_RF = torch.mm(normed_RD, first).relu_().square_()
+            change = torch.mm(inner_RF, second).numpy()
+        kernels.add_and_norm(x_RD, change, self.output_norm, self.eps, normed_RD.numpy())
+        return torch.mm(normed_RD, self.output)
+
+
+def _matrix(weight: Tensor) -> Tensor:
+    return weight.detach().float().t().contiguous()

@@ -1,0 +1,147 @@
+"""Compiled kernels of the CPU sampler for step networks; `stepwise.py` says the same in PyTorch, for people.
+
+Shape suffixes: R rows, S slots, T positions, P places, Q places of an input, K inputs that are remembered, D model
+width, V vocabulary, N rows of an embedding's table. Slots hold what is remembered of a sequence; tests compare answers
+with the obvious sampler's (`tests/test_step_networks.py`).
+"""
+
+# mypy cannot follow types through numba's compiled functions:
+# mypy: disable-error-code="call-arg, operator, return-value, assignment, var-annotated"
+
+import numpy as np
+
+from searchformer.model.head import LEAST_MASS, TINY
+from searchformer.rollout.kernels import _compiled, _exp
+
+_LEAST_MASS, _TINY = np.float32(LEAST_MASS), np.float32(TINY)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+
+
+@_compiled
+def embed_pieces(inputs_RQ: np.ndarray, tokens: int, table_ND: np.ndarray, x_RD: np.ndarray) -> None:
+    """The decoder's input: the sum of a vector for every (place, token) of a piece."""
+    for row in range(inputs_RQ.shape[0]):
+        x_RD[row] = _ZERO
+        for place in range(inputs_RQ.shape[1]):
+            if inputs_RQ[row, place] >= 0:
+                vector = table_ND[place * tokens + inputs_RQ[row, place]]
+                for d in range(x_RD.shape[1]):
+                    x_RD[row, d] += vector[d]
+
+
+@_compiled
+def mix_recent(
+    x_RD: np.ndarray, weights_KD: np.ndarray, recent_SKD: np.ndarray, slot_R: np.ndarray, out_RD: np.ndarray
+) -> None:
+    """out = x plus the slot's recent inputs, weighted; x becomes the latest of them."""
+    back = weights_KD.shape[0]
+    for row in range(x_RD.shape[0]):
+        recent = recent_SKD[slot_R[row]]
+        for d in range(x_RD.shape[1]):
+            total = x_RD[row, d]
+            for k in range(back):
+                total += weights_KD[k, d] * recent[k, d]
+            out_RD[row, d] = total
+        for k in range(back - 1, 0, -1):
+            recent[k] = recent[k - 1]
+        recent[0] = x_RD[row]
+
+
+@_compiled
+def look_back(
+    query_RD: np.ndarray,
+    key_RD: np.ndarray,
+    keys_STD: np.ndarray,
+    superseded_ST: np.ndarray,
+    bias: float,
+    slot_R: np.ndarray,
+    position_R: np.ndarray,
+    attention_RT: np.ndarray,
+) -> None:
+    """Keep this position's key; attention of its query to the slot's positions so far, without that to bos."""
+    width = query_RD.shape[1]
+    shrink = np.float32(1.0 / np.sqrt(width))
+    for row in range(query_RD.shape[0]):
+        keys, superseded, last = keys_STD[slot_R[row]], superseded_ST[slot_R[row]], position_R[row]
+        keys[last] = key_RD[row]
+        highest = np.float32(-np.inf)
+        for t in range(last + 1):
+            score = _ZERO
+            for d in range(width):
+                score += query_RD[row, d] * keys[t, d]
+            score *= shrink
+            if superseded[t]:
+                score += np.float32(bias)
+            attention_RT[row, t] = score
+            highest = max(highest, score)
+        total = _ZERO
+        for t in range(last + 1):
+            attention_RT[row, t] = _exp(attention_RT[row, t] - highest)
+            total += attention_RT[row, t]
+        for t in range(last + 1):
+            attention_RT[row, t] /= total
+        attention_RT[row, 0] = _ZERO
+        attention_RT[row, last + 1 :] = _ZERO
+
+
+@_compiled
+def mix_copies(
+    logits_RV: np.ndarray,
+    attention_RT: np.ndarray,
+    gate_RP: np.ndarray,
+    pieces_STP: np.ndarray,
+    slot_R: np.ndarray,
+    position_R: np.ndarray,
+    place: int,
+) -> None:
+    """The network's logits become log-probabilities of the mixture with what may be copied at this place."""
+    size = logits_RV.shape[1]
+    mass = np.zeros(size, np.float32)
+    for row in range(logits_RV.shape[0]):
+        logits, pieces = logits_RV[row], pieces_STP[slot_R[row]]
+        highest, total, held = logits[0], _ZERO, _ZERO
+        for v in range(size):
+            highest = max(highest, logits[v])
+        for v in range(size):
+            total += _exp(logits[v] - highest)
+        for t in range(1, position_R[row] + 1):
+            if pieces[t, place] >= 0:
+                mass[pieces[t, place]] += attention_RT[row, t]
+                held += attention_RT[row, t]
+        scale = gate_RP[row, place] / (held + _LEAST_MASS)
+        own = np.log1p(-scale * held) - highest - np.log(total)
+        for v in range(size):
+            logits[v] += own
+        for t in range(1, position_R[row] + 1):
+            token = pieces[t, place]
+            if token >= 0 and mass[token] > _ZERO:
+                copied = np.log(max(mass[token] * scale, _TINY))
+                larger = max(copied, logits[token])
+                logits[token] = larger + np.log1p(np.exp(min(copied, logits[token]) - larger))
+            if token >= 0:
+                mass[token] = _ZERO
+
+
+@_compiled
+def write_token(
+    token_R: np.ndarray,
+    is_writing_R: np.ndarray,
+    place: int,
+    tokens: int,
+    table_ND: np.ndarray,
+    place_PD: np.ndarray,
+    pieces_STP: np.ndarray,
+    slot_R: np.ndarray,
+    position_R: np.ndarray,
+    known_RD: np.ndarray,
+    attention_RT: np.ndarray,
+) -> None:
+    """Rows that go on writing know one token more, and copy only from pieces that agree with it."""
+    for row in range(token_R.shape[0]):
+        if is_writing_R[row]:
+            vector, pieces = table_ND[place * tokens + token_R[row]], pieces_STP[slot_R[row]]
+            for d in range(known_RD.shape[1]):
+                known_RD[row, d] += vector[d] + (place_PD[place + 1, d] - place_PD[place, d])
+            for t in range(position_R[row] + 1):
+                if pieces[t, place] != token_R[row]:
+                    attention_RT[row, t] = _ZERO
