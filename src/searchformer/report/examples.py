@@ -17,7 +17,6 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
 from searchformer.domains.base import Domain, parse_groups
-from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
 from searchformer.report.charts import GREY, VERMILION, Chart, MissingInputError, panels
 from searchformer.report.families import Family, families, model_label, named
@@ -139,16 +138,12 @@ def example_of(tokens: Sequence[str], *, trace_length: int) -> Example:
 
 def model_examples(one: Evaluation, rollouts: Rollouts, tasks: Sequence[str]) -> dict[str, Example]:
     """The model's typical search for each task."""
-    samples = {task: typical_sample(one, task) for task in tasks}
     examples = {}
-    for task, sample, ids, _ in rollouts.answers():
-        if samples.get(task) == sample:
-            length = int(one.scores.trace_length[one.scores.task_ids.index(task), sample])
-            examples[task] = example_of(rollouts.vocabulary.decode(ids), trace_length=length)
     for task in tasks:
-        if task not in examples or task not in rollouts.problems:
-            missing = f"answer {samples[task]} to task {task}" if task in rollouts.problems else f"task {task}"
-            raise SearchformerError(f"{one.directory} lacks {missing}; make the rollouts again")
+        rollouts.prompt(task)  # raises if the task is not there
+        sample = typical_sample(one, task)
+        length = int(one.scores.trace_length[one.scores.task_ids.index(task), sample])
+        examples[task] = example_of(rollouts.vocabulary.decode(rollouts.answer(task, sample)), trace_length=length)
     return examples
 
 
