@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,7 @@ from matplotlib.axes import Axes
 
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Ratio, Scores, over_seeds, resample
-from searchformer.report.charts import (
-    GREY,
-    Chart,
-    MissingInputError,
-    colour,
-    fold,
-    hide_unused,
-    legend_below,
-    panels,
-    wrapped,
-)
+from searchformer.report.charts import GREY, Chart, MissingInputError, colour, grid, legend_below
 from searchformer.report.families import chain_kinds, kind_label
 from searchformer.report.kinds import ModelKind
 from searchformer.report.results import Chain, Evaluation, Results
@@ -73,11 +64,10 @@ def bootstrap_rounds(results: Results) -> Iterator[Chart]:
     kinds = list(chain_kinds(results).values())
     if not kinds:
         raise MissingInputError("needs evaluations of bootstrapped models (a bootstrap run)")
-    rows_, columns = fold(len(kinds), 2)
     most = max(len({one.model for chain in chains for one in chain.evaluations}) for chains in kinds)
-    figure, axes = panels(rows_, columns, width=max(4.6, 0.75 * most), height=3.0)
+    figure, axes = grid(len(kinds), most=2, width=max(4.6, 0.75 * most), height=3.0)
     rows: list[tuple[Any, ...]] = []
-    for axis, chains in zip(axes.flat, kinds, strict=False):
+    for axis, chains in zip(axes, kinds, strict=True):
         models, measured = [], []
         for model in dict.fromkeys(one.model for chain in chains for one in chain.evaluations):
             pairs = [(chain, one) for chain in chains for one in chain.evaluations if one.model == model]
@@ -86,21 +76,13 @@ def bootstrap_rounds(results: Results) -> Iterator[Chart]:
                 models.append(model)
                 measured.append(measure_round(lengths))
         draw_rounds(axis, models, measured, start=chains[0].start.model)
-        axis.set_title(wrapped(kind_label(chains[0]), 48))
+        label = kind_label(chains[0])
+        axis.set_title(fill(label, 48))
         rows += [
-            (
-                kind_label(chains[0]),
-                model.name,
-                model.round,
-                model.control,
-                *_flat(one),
-                one.tasks,
-                one.model.repeats,
-            )
+            (label, model.name, model.round, model.control, *_flat(one), one.tasks, one.model.repeats)
             for model, one in zip(models, measured, strict=True)
         ]
-    hide_unused(axes.flat, len(kinds))
-    legend_below(figure, axes.flat)
+    legend_below(figure)
     yield Chart(
         "04-bootstrap-length",
         "Search length by bootstrapping round",
