@@ -1,21 +1,26 @@
 """`searchformer solve`: a task in, a verified plan out."""
 
 import json
+import os
 import re
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
-from searchformer.commands.options import Flat, Json, Settings
+from searchformer.commands.options import Flat, Json, Settings, domain_settings
+from searchformer.commands.tasks import read_tasks
+from searchformer.errors import SearchformerError
 from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from searchformer.solve import Effort, Solution, Task
 
 FRAME_SECONDS, ANIMATION_SECONDS = 0.15, 12.0
@@ -64,9 +69,6 @@ def run(
     The plan is printed as moves (u d l r; capitals push a box) and drawn, beside what the model's search and A*'s took.
     A* plans where the model does not. Settings of the domain, such as --boxes 1, are options too.
     """
-    import os
-
-    from searchformer.errors import SearchformerError
     from searchformer.pretrained import resolve_model
     from searchformer.search import Options
     from searchformer.solve import solve
@@ -104,9 +106,7 @@ def run(
 
 def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tuple[str, "Task"]:
     """A random task. Where a packaged model is of the size asked for, its other settings hold too."""
-    from searchformer.commands.options import domain_settings
     from searchformer.domains import make_domain
-    from searchformer.errors import SearchformerError
     from searchformer.pretrained import find_model
     from searchformer.solve import random_task
 
@@ -125,12 +125,7 @@ def _read(
     file: str, level: int, given: dict[str, str], *, domain: str | None, start: str | None, goal: str | None
 ) -> tuple[str, "Task"]:
     """The chosen task of a file."""
-    from itertools import islice
-
-    from searchformer.commands.options import domain_settings
-    from searchformer.commands.tasks import read_tasks
     from searchformer.domains import TaskError
-    from searchformer.errors import SearchformerError
     from searchformer.evaluate.judge import domain_of
     from searchformer.solve import make_task
 
@@ -153,8 +148,6 @@ def _read(
 
 def _cell(text: str | None) -> tuple[int, int] | None:
     """`3,4` as a cell."""
-    from searchformer.errors import SearchformerError
-
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,6}),(\d{1,6})", text)
@@ -206,8 +199,6 @@ def _record(solution: "Solution", notes: list[str], *, model: Path | None, seed:
 
 def _show(solution: "Solution", title: str, *, model: str) -> None:
     """The solution for people: drawing, moves, verdict, and what the searches took."""
-    from rich.console import Console
-
     console = Console(highlight=False, soft_wrap=True)
     domain, problem = solution.task.domain, solution.task.problem
     console.print(f"{domain.name}: {title}", markup=False)
@@ -226,7 +217,7 @@ def _show(solution: "Solution", title: str, *, model: str) -> None:
         console.print(line, markup=False)
 
 
-def _draw(console: "Console", picture: Any) -> None:
+def _draw(console: Console, picture: Any) -> None:
     """Print a picture, unless the terminal is too narrow for it."""
     wide = max(map(len, str(picture).split("\n")))
     if console.is_terminal and wide > console.width:
@@ -269,10 +260,6 @@ def _effort(effort: "Effort") -> str:
 
 def _animate(solution: "Solution") -> None:
     """Redraw the search step by step on a terminal; elsewhere show nothing."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         return
