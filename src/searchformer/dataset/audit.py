@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from searchformer.dataset.store import SPLITS, Dataset
 from searchformer.display import Display, Silent
-from searchformer.domains import Domain, TaskError, make_domain
+from searchformer.domains import TaskError, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.tokens.vocabulary import Vocabulary
 
 LENGTHS = ("prompt", "trace", "plan", "response")
 QUANTILES = ("min", "5%", "25%", "50%", "75%", "95%", "max", "mean")
@@ -69,11 +68,6 @@ def _quantiles(lengths: np.ndarray) -> dict[str, float]:
     return dict(zip(QUANTILES, [*points.tolist(), float(lengths.mean())], strict=True))
 
 
-def prompt_problem(domain: Domain, vocabulary: Vocabulary, prompt: list[int]) -> np.ndarray:
-    """The problem that a stored prompt describes; raises TaskError."""
-    return domain.parse_prompt(vocabulary.decode(prompt))
-
-
 def audit_leakage(dataset: Dataset, *, limit: int, display: Display | None = None) -> Leakage:
     """Compare the splits by all task ids, and by the layouts and symmetries of the first `limit` tasks of each.
 
@@ -114,7 +108,7 @@ def _examine(dataset: Dataset, split: str, limit: int, tick: Callable[[], None])
     domain, examined = make_domain(dataset.manifest.domain, dataset.manifest.settings), _Examined()
     for task_id, prompt in _prompts(dataset, split, limit):
         try:
-            problem = prompt_problem(domain, dataset.vocabulary, prompt)
+            problem = domain.parse_prompt(dataset.vocabulary.decode(prompt))
         except TaskError as error:
             place = f"{dataset.directory}: {split} task {task_id}"
             raise SearchformerError(f"{place}: the prompt is not a task of {domain.name}: {error}") from error

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from searchformer import __version__
 from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateOptions, ShardIndex, ShardMaker, too_narrow
-from searchformer.dataset.store import MANIFEST, PARTS, SPLITS, Dataset, Manifest, Shard, file_digest, finish
+from searchformer.dataset.store import MANIFEST, SPLITS, Dataset, Manifest, finish
 from searchformer.dataset.supply import ShardSupply, started_workers
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
@@ -195,24 +194,14 @@ def _finish(config: GenerateOptions, out: Path, supply: ShardSupply, chosen: lis
     (out / MANIFEST).unlink(missing_ok=True)
     for leftover in out.glob(".*.tmp"):  # of a run that was killed here
         leftover.unlink()
-    supply.maker.vocabulary.save(out)
     supply.move(_moves(out, supply, chosen))
-    shards: list[Shard] = []
-    longest = dict.fromkeys(PARTS, 0)
-    rejected: list[dict[str, int]] = []
-    for number, rows in enumerate(chosen):
-        shards += [_describe(out / f"{name}-{number:05d}.parquet", name, longest) for name in SPLITS]
+    files = {f"{split}-{number:05d}.parquet": split for number in range(len(chosen)) for split in SPLITS}
+    rejected = []
+    for rows in chosen:
         repeats = rows.index.rejected["duplicate"] + int((~rows.keep).sum())
         rejected.append({**rows.index.rejected, "duplicate": repeats})
-    manifest = Manifest(
-        package=__version__,
-        config=config.model_dump(),
-        vocabulary_digest=supply.maker.vocabulary.digest,
-        rejected=rejected,
-        longest=longest,
-        shards=shards,
-    )
-    finish(out, manifest)
+    vocabulary = supply.maker.vocabulary
+    manifest = finish(out, files, config=config.model_dump(), vocabulary=vocabulary, rejected=rejected)
     (supply.work / "config.json").unlink()  # first: from here on there is nothing left to resume
     shutil.rmtree(supply.work)
     return manifest
@@ -226,14 +215,3 @@ def _moves(out: Path, supply: ShardSupply, chosen: list[_ChosenRows]) -> Iterato
             if source.exists():
                 keep = rows.keep[rows.index.is_test == bool(split)]
                 yield source, out / f"{name}-{number:05d}.parquet", keep
-
-
-def _describe(path: Path, split: str, longest: dict[str, int]) -> Shard:
-    """The manifest's entry of a file; notes the longest sequences."""
-    lengths = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
-    tokens = 0
-    for part in PARTS:
-        values = lengths[f"{part}_length"].to_numpy()
-        longest[part] = max(longest[part], int(values.max(initial=0)))
-        tokens += int(values.sum())
-    return Shard(file=path.name, split=split, rows=lengths.num_rows, tokens=tokens, digest=file_digest(path))

@@ -5,7 +5,7 @@ Any Parquet reader takes the shards as they are. Try: `searchformer inspect DIR`
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from searchformer import __version__
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_json
 from searchformer.tokens.vocabulary import Vocabulary
@@ -173,6 +174,32 @@ class Dataset:
             yield from batch.to_pylist()
 
 
-def finish(directory: Path, manifest: Manifest) -> None:
-    """Declare the data set complete."""
+def finish(
+    directory: Path,
+    files: Mapping[str, str],
+    *,
+    config: dict[str, Any],
+    vocabulary: Vocabulary,
+    rejected: Sequence[dict[str, int]] = (),
+) -> Manifest:
+    """Declare the data set complete; `files` are its shards in order, each with its split."""
+    vocabulary.save(directory)
+    longest, shards = dict.fromkeys(PARTS, 0), []
+    for file, split in files.items():
+        path, tokens = directory / file, 0
+        table = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
+        for part in PARTS:
+            lengths = table[f"{part}_length"].to_numpy()
+            longest[part] = max(longest[part], int(lengths.max(initial=0)))
+            tokens += int(lengths.sum())
+        shards.append(Shard(file=file, split=split, rows=table.num_rows, tokens=tokens, digest=file_digest(path)))
+    manifest = Manifest(
+        package=__version__,
+        config=config,
+        vocabulary_digest=vocabulary.digest,
+        rejected=list(rejected),
+        longest=longest,
+        shards=shards,
+    )
     write_json(directory / MANIFEST, manifest.model_dump())
+    return manifest
