@@ -29,7 +29,7 @@ from searchformer.rollout import store
 from searchformer.rollout.engine import Engine, choose_precision
 from searchformer.rollout.memory import peak_memory_gb
 from searchformer.rollout.options import RolloutOptions
-from searchformer.rollout.requests import Prompt, Sampling
+from searchformer.rollout.requests import Prompt
 from searchformer.tokens.grammar import Automaton, automaton_for
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -41,7 +41,6 @@ def roll_out(options: RolloutOptions, *, display: Display | None = None) -> dict
     """Sample what is missing in `options.out`; returns counts, speed and memory of this run."""
     if options.rank >= options.world_size:
         raise SearchformerError(f"ranks are 0 to {options.world_size - 1}; found {options.rank}")
-    Sampling(options.temperature, options.top_k, options.top_p)
     dataset = Dataset(options.data)
     options = resolve(options, dataset)
     config = describe(options, dataset)
