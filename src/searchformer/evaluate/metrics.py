@@ -367,24 +367,11 @@ def sound_traces(scores: Scores) -> Ratio:
     return _share_of_traces(scores, scores.trace_sound)
 
 
+_PLANS = (any_optimal, any_feasible, pass_at_1, pass_at_1_feasible, swc)
+_RATIOS = (ilr_on_solved_mean, ilr_on_optimal_mean, ilr_on_solved_shortest, ilr_on_optimal_shortest)
+_LENGTHS = (average_on_optimal_length, astar_on_optimal_length, length_ratio_of_means)
 METRICS: dict[str, Callable[[Scores], Ratio]] = {
-    metric.__name__: metric
-    for metric in (
-        any_optimal,
-        any_feasible,
-        pass_at_1,
-        pass_at_1_feasible,
-        swc,
-        ilr_on_solved_mean,
-        ilr_on_optimal_mean,
-        ilr_on_solved_shortest,
-        ilr_on_optimal_shortest,
-        average_on_optimal_length,
-        astar_on_optimal_length,
-        length_ratio_of_means,
-        legal_traces,
-        sound_traces,
-    )
+    metric.__name__: metric for metric in (*_PLANS, *_RATIOS, *_LENGTHS, legal_traces, sound_traces)
 }
 """Every metric that needs nothing but `Scores`, by the name it has in metrics.json."""
 
