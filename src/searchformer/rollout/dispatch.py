@@ -208,25 +208,11 @@ def _run_worker(options: RolloutOptions, share: list[Prompt], worker: int, worke
 def _sample(options: RolloutOptions, share: list[Prompt], *, worker: int, workers: int) -> Iterator[int]:
     """Sample a share and write its answers; yields the token count of each."""
     model, vocabulary = load_model(options.model, device=options.device)
-    engine = Engine(
-        model,
-        vocabulary,
-        precision=options.precision,
-        slots=options.slots,
-        cache_gb=options.cache_gb / workers,
-        compile=options.compile,
-    )
-    answers = engine.sample(
-        share,
-        samples=options.samples,
-        seed=options.seed,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        max_tokens=options.max_tokens,
-        prefix=options.prefix.split(),
-        automaton=_automaton(options, vocabulary) if options.constrain else None,
-    )
+    how = options.model_dump(include={"precision", "slots", "compile"})
+    engine = Engine(model, vocabulary, cache_gb=options.cache_gb / workers, **how)
+    automaton = _automaton(options, vocabulary) if options.constrain else None
+    what = options.model_dump(include={"samples", "seed", "temperature", "top_k", "top_p", "max_tokens"})
+    answers = engine.sample(share, prefix=options.prefix.split(), automaton=automaton, **what)
     name = f"{options.rank:03d}-{worker:03d}"
     with store.Writer(options.out, vocabulary, name=name, save_seconds=options.save_seconds) as writer:
         for answer in answers:
