@@ -52,15 +52,11 @@ class Leakage(BaseModel):
 
 def length_quantiles(dataset: Dataset, split: str) -> dict[str, dict[str, float]] | None:
     """Quantiles and mean of prompt, trace, plan and response length in tokens (without bos and eos); None if empty."""
-    columns = [f"{part}_length" for part in LENGTHS[:3]]
-    batches = [
-        np.stack([batch.column(name).to_numpy() for name in columns]) for batch in dataset.batches(split, columns)
-    ]
-    if not batches:
+    lengths = dataset.lengths(split)
+    if not lengths:
         return None
-    lengths = np.concatenate(batches, axis=1)
-    rows = [*lengths, lengths[1] + lengths[2]]  # a response is a trace and a plan
-    return {part: _quantiles(row) for part, row in zip(LENGTHS, rows, strict=True)}
+    lengths["response"] = lengths["trace"] + lengths["plan"]
+    return {part: _quantiles(lengths[part]) for part in LENGTHS}
 
 
 def _quantiles(lengths: np.ndarray) -> dict[str, float]:

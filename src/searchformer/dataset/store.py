@@ -168,6 +168,17 @@ class Dataset:
             except (OSError, pa.ArrowInvalid) as error:
                 raise SearchformerError(f"{path} cannot be read: {error}; run `searchformer inspect`") from error
 
+    def task_ids(self, split: str) -> set[str]:
+        """The split's tasks."""
+        return {task for batch in self.batches(split, ["task_id"]) for task in batch.column("task_id").to_pylist()}
+
+    def lengths(self, split: str) -> dict[str, np.ndarray]:
+        """Tokens of each prompt, trace and plan, int32 [rows]; empty for a split without rows."""
+        columns = {part: f"{part}_length" for part in PARTS}
+        batches = list(self.batches(split, list(columns.values())))
+        table = pa.Table.from_batches(batches) if batches else None
+        return {part: table[column].to_numpy() for part, column in columns.items()} if table else {}
+
     def records(self, split: str) -> Iterator[dict[str, Any]]:
         """The split's rows as dicts, in stored order: convenient, not fast."""
         for batch in self.batches(split):

@@ -188,7 +188,7 @@ def select_tasks(dataset: Dataset, split: str, count: int, *, skip: int = 0) -> 
 
     A task with several traces is there once.
     """
-    ids = {task for batch in dataset.batches(split, ["task_id"]) for task in batch.column("task_id").to_pylist()}
+    ids = dataset.task_ids(split)
     if skip + count > len(ids):
         after = f" after the first {skip}" if skip else ""
         raise SearchformerError(f"{dataset.directory} has {len(ids)} {split} tasks; asked for are {count}{after}")
