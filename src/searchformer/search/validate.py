@@ -186,7 +186,7 @@ class Validator:
 
 def _verdict_of(reading: Reading, trace: list[Step], first: TraceVerdict, *, legal: bool | None) -> TraceVerdict:
     """What a sound reading makes of the trace; `legal` says whether it is legal as well."""
-    wrong = reading.disorders[0] if reading.disorders else None
+    wrong = reading[0] if reading else None
     position = -1 if wrong is None else sum(len(step.tokens()) for step in trace[: wrong[0]])
     violation = UNDECIDED if legal is None else None if wrong is None else wrong[1]
     return replace(
@@ -195,7 +195,7 @@ def _verdict_of(reading: Reading, trace: list[Step], first: TraceVerdict, *, leg
         sound=True,
         violation=violation,
         position=-1 if legal is None else position,
-        legal_steps=len(trace) - len({number for number, _ in reading.disorders}),
+        legal_steps=len(trace) - len({number for number, _ in reading}),
         cost_errors=0,
         estimate_errors=0,
     )
