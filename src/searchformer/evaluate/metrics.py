@@ -433,23 +433,25 @@ def _estimate(ratio: Ratio, numerators: np.ndarray, weights: np.ndarray, *, conf
 
 
 @dataclass(frozen=True)
-class Repeats:
-    """One metric over repeated training seeds."""
+class Measured:
+    """A number with its standard error."""
 
-    mean: float
-    """Mean over the repeats."""
-    standard_error: float | None
-    """Sample standard deviation / sqrt(repeats); None for a single repeat."""
-    count: int
-    """Number of repeats."""
+    value: float
+    error: float | None
+    repeats: int
+    """Training seeds behind it. With one, the error comes from resampling its test tasks."""
+
+    def scaled(self, factor: float) -> "Measured":
+        """The same in another unit."""
+        return Measured(self.value * factor, None if self.error is None else self.error * factor, self.repeats)
 
 
-def over_seeds(values: Sequence[float]) -> Repeats:
+def over_seeds(values: Sequence[float]) -> Measured:
     """Mean and standard error of the mean (the paper's SEM): sqrt(sum (v - mean)^2 / (r - 1)) / sqrt(r)."""
     if not values:
         raise SearchformerError("a mean over seeds needs at least one value")
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Repeats(float(np.mean(values)), error, len(values))
+    return Measured(float(np.mean(values)), error, len(values))
 
 
 def score(scores: Scores, *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95) -> dict[str, Any]:

@@ -167,13 +167,13 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
             for axis, key in ((left, "pass_at_k"), (right, "pass_at_k_feasible")):
                 curves = [one.stored[key] for one in group.evaluations]
                 means = [over_seeds([curve[i - 1] * 100 for curve in curves]) for i in k]
-                axis.plot(k, [mean.mean for mean in means], label=group.model.label, **style)
+                axis.plot(k, [mean.value for mean in means], label=group.model.label, **style)
                 if len(curves) > 1:
-                    low = [mean.mean - (mean.standard_error or 0) for mean in means]
-                    high = [mean.mean + (mean.standard_error or 0) for mean in means]
+                    low = [mean.value - (mean.error or 0) for mean in means]
+                    high = [mean.value + (mean.error or 0) for mean in means]
                     axis.fill_between(k, low, high, color=style["color"], alpha=0.15, linewidth=0)
                 identity = (task.label, group.model.size, group.model.name, group.model.sequences)
-                rows += [(*identity, key, i, m.mean, m.standard_error, m.count) for i, m in zip(k, means, strict=True)]
+                rows += [(*identity, key, i, m.value, m.error, m.repeats) for i, m in zip(k, means, strict=True)]
         most = max(group.samples for group in chosen if group.task == task)
         lowest = min(row[6] for row in rows if row[0] == task.label)
         for axis, what in ((left, "optimal"), (right, "correct")):

@@ -7,7 +7,7 @@ them. Only the files that the other stages write are read; scores are computed a
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -146,10 +146,11 @@ class Results:
     datasets: tuple[DataLengths, ...] = ()
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
-    groups: tuple["Group", ...] = field(default=(), init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", tuple(grouped(self.evaluations)))
+    @cached_property
+    def groups(self) -> tuple["Group", ...]:
+        """The evaluations, those that differ in the training seed only together."""
+        return tuple(grouped(self.evaluations))
 
 
 @dataclass(frozen=True, eq=False)

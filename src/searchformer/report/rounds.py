@@ -9,12 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from searchformer.evaluate import metrics
-from searchformer.evaluate.metrics import Ratio, Scores, over_seeds, resample
+from searchformer.evaluate.metrics import Measured, Ratio, Scores, over_seeds, resample
 from searchformer.report.charts import GREY, Chart, MissingInputError, colour, grid, legend_below
 from searchformer.report.families import chain_kinds, kind_label
 from searchformer.report.kinds import ModelKind
 from searchformer.report.results import Chain, Evaluation, Results
-from searchformer.report.tables import Measured
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def measure_round(lengths: Sequence[tuple[Ratio, Ratio, int]]) -> RoundLengths:
         return RoundLengths(values[0], values[1], values[2].scaled(100), tasks)
     pairs = [(model.value or 0.0, astar.value or 1.0) for model, astar, _ in lengths]
     columns = [[m for m, _ in pairs], [a for _, a in pairs], [100 * (1 - m / a) for m, a in pairs]]
-    measured = [Measured(r.mean, r.standard_error, r.count) for r in map(over_seeds, columns)]
+    measured = [over_seeds(column) for column in columns]
     return RoundLengths(measured[0], measured[1], measured[2], sum(tasks for *_, tasks in lengths))
 
 
