@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from searchformer import __version__
 from searchformer.errors import SearchformerError
-from searchformer.files import read_json, write_json
+from searchformer.files import read_json, replacing, write_json
 from searchformer.tokens.vocabulary import Vocabulary
 
 MANIFEST = "manifest.json"
@@ -110,6 +110,12 @@ def schema(vocabulary: Vocabulary, extra: Sequence[pa.Field] = ()) -> pa.Schema:
     fields += [pa.field(part, ids, nullable=False) for part in PARTS]
     fields += [pa.field(f"{part}_length", pa.int32(), nullable=False) for part in PARTS]
     return pa.schema([*fields, *extra])
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a Parquet file, whole or not at all."""
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
 
 
 def file_digest(path: Path) -> str:

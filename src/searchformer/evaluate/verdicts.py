@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer import __version__
+from searchformer.dataset.store import write_table
 from searchformer.display import Display, Silent, Update
 from searchformer.evaluate.judge import Judge
-from searchformer.files import replacing
 from searchformer.records import Verdict
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Options, Searcher
@@ -40,8 +40,7 @@ def verdicts_of(rollouts: Rollouts, *, paper: bool = False, display: Display | N
     with (display or Silent()).bar("judge", unit="answers") as update:
         table = _judge_all(rollouts, paper=paper, update=update)
     table = table.replace_schema_metadata({ORIGIN: origin})
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    write_table(table, path)
     return table
 
 
