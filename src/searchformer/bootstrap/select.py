@@ -81,13 +81,7 @@ class Selection:
 
 
 def select(
-    data: Dataset,
-    rollouts: Rollouts,
-    out: Path,
-    *,
-    rule: str,
-    round_number: int,
-    display: Display | None = None,
+    data: Dataset, rollouts: Rollouts, out: Path, *, rule: str, round_number: int, display: Display | None = None
 ) -> Selection:
     """Write the data set of the next round to `out`: the rolled-out training tasks, and the test split as it is."""
     current = {task: length for task, length in _shortest_lengths(data).items() if task in rollouts.prompts}

@@ -25,12 +25,7 @@ WORK = ".work"
 
 
 def generate(
-    config: GenerateOptions,
-    out: Path,
-    *,
-    workers: int = 1,
-    append: bool = False,
-    display: Display | None = None,
+    config: GenerateOptions, out: Path, *, workers: int = 1, append: bool = False, display: Display | None = None
 ) -> Manifest:
     """Make the data set `config` in `out`; with `append`, add `config.tasks` to the one there."""
     maker = ShardMaker(config)  # wrong settings show before anything is written
