@@ -1,6 +1,7 @@
 """`searchformer inspect`: what a data set holds, and whether anything leaks from training to testing."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,17 +148,14 @@ def _audit_table(leakage: "Leakage") -> Table:
 
 def _draw_tasks(console: Console, dataset: "Dataset", tasks: int) -> None:
     """The first tasks of the data set, with their plans: of the test split if it has any."""
-    from itertools import islice
-
     from searchformer.domains import make_domain
     from searchformer.search.drawing import draw_plan
 
     domain = make_domain(dataset.manifest.domain, dataset.manifest.settings)
     split = "test" if dataset.rows("test") else "train"
     columns = ["task_id", "prompt", "plan", "trace_length"]  # traces are long and not drawn
-    rows = (row for batch in dataset.batches(split, columns) for row in batch.to_pylist())
     panels = []
-    for row in islice(rows, tasks):
+    for row in islice(dataset.records(split, columns), tasks):
         problem = domain.parse_prompt(dataset.vocabulary.decode(row["prompt"]))
         plan = dataset.vocabulary.decode(row["plan"])
         picture = draw_plan(domain, problem, plan, width=console.width - 8)

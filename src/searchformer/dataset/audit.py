@@ -4,9 +4,9 @@ In: a complete data set. Out: frozen records for `searchformer inspect`. Shards 
 needed; what stays in memory is a few numbers per task: lengths, and ids as 8-byte fingerprints.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -102,9 +102,10 @@ class _Examined:
 def _examine(dataset: Dataset, split: str, limit: int, tick: Callable[[], None]) -> _Examined:
     """Rebuild the first `limit` tasks of a split from their prompts; calls `tick` after each."""
     domain, examined = make_domain(dataset.manifest.domain, dataset.manifest.settings), _Examined()
-    for task_id, prompt in _prompts(dataset, split, limit):
+    for row in islice(dataset.records(split, ["task_id", "prompt"]), limit):
+        task_id = row["task_id"]
         try:
-            problem = domain.parse_prompt(dataset.vocabulary.decode(prompt))
+            problem = domain.parse_prompt(dataset.vocabulary.decode(row["prompt"]))
         except TaskError as error:
             place = f"{dataset.directory}: {split} task {task_id}"
             raise SearchformerError(f"{place}: the prompt is not a task of {domain.name}: {error}") from error
@@ -135,16 +136,3 @@ def _task_fingerprints(dataset: Dataset, split: str) -> np.ndarray:
         prefixes = "".join(task_id[:FINGERPRINT] for task_id in batch.column("task_id").to_pylist())
         parts.append(np.frombuffer(bytes.fromhex(prefixes), dtype=">u8").astype(np.uint64))
     return np.concatenate(parts)
-
-
-def _prompts(dataset: Dataset, split: str, limit: int) -> Iterator[tuple[str, list[int]]]:
-    """Id and prompt of the first `limit` tasks."""
-    left = limit
-    for batch in dataset.batches(split, ["task_id", "prompt"]):
-        column = batch.column("prompt")
-        offsets, values = column.offsets.to_numpy(), column.values.to_numpy()
-        for row, task_id in enumerate(batch.column("task_id").to_pylist()[:left]):
-            yield task_id, values[offsets[row] : offsets[row + 1]].tolist()
-        left -= batch.num_rows
-        if left <= 0:
-            return

@@ -185,9 +185,9 @@ class Dataset:
         table = pa.Table.from_batches(batches) if batches else None
         return {part: table[column].to_numpy() for part, column in columns.items()} if table else {}
 
-    def records(self, split: str) -> Iterator[dict[str, Any]]:
+    def records(self, split: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The split's rows as dicts, in stored order: convenient, not fast."""
-        for batch in self.batches(split):
+        for batch in self.batches(split, columns):
             yield from batch.to_pylist()
 
 
