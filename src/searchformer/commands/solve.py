@@ -84,8 +84,7 @@ def run(
         title, task = _drawn(options.random, settings, seed=seed, options=limits)
     else:
         assert file is not None
-        where = {"domain": options.domain, "start": options.start, "goal": options.goal}
-        title, task = _read(file, options.level, settings, **where)
+        title, task = _read(file, options, settings)
     given = options.model and resolve_model(options.model)
     chosen, note = _model(given, task, options.planner)
     solution = solve(task, model=chosen, samples=options.samples, seed=seed, options=limits)
@@ -121,25 +120,24 @@ def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tu
     return f"{random}, seed {seed}", random_task(made, seed=seed, options=options)
 
 
-def _read(
-    file: str, level: int, given: dict[str, str], *, domain: str | None, start: str | None, goal: str | None
-) -> tuple[str, "Task"]:
+def _read(file: str, options: SolveOptions, given: dict[str, str]) -> tuple[str, "Task"]:
     """The chosen task of a file."""
     from searchformer.domains import TaskError
     from searchformer.evaluate.judge import domain_of
     from searchformer.solve import make_task
 
-    if start or goal:
+    level = options.level
+    if options.start or options.goal:
         from searchformer.domains.formats import read
 
-        found = [(file, read(file, start=_cell(start), goal=_cell(goal))[level - 1].record())]
+        found = [(file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())]
     else:
         found = list(islice(read_tasks(file), level - 1, level + 1))
     if not found:
         raise SearchformerError(f"{file} has no task {level}")
     place, record = found[0]
     try:
-        name = domain or domain_of(record)
+        name = options.domain or domain_of(record)
         task = make_task(record, name=name, settings=domain_settings(name, given))
     except TaskError as error:
         raise TaskError(f"{place}: {error}") from None
