@@ -226,7 +226,8 @@ def _draw(console: Console, picture: Any) -> None:
 
 def _lines(solution: "Solution", *, model: str) -> list[str]:
     """Verdict and efforts."""
-    answers, astar = solution.answers, f"{_effort(solution.astar)} by A* ({_runs(solution.astar_runs)})"
+    runs = f"mean of {solution.astar_runs} runs" if solution.astar_runs > 1 else "one run"
+    answers, astar = solution.answers, f"{_effort(solution.astar)} by A* ({runs})"
     verdict = "optimal" if solution.optimal else "not optimal"
     by = model if solution.model else "A*"
     lines = [f"plan    {len(solution.plan) - 1} moves, {verdict}, by {by}"]
@@ -239,10 +240,6 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
     lines.append(f"search  {_effort(solution.effort)} by the model for this plan")
     lines.append(f"        {_effort(solution.model)} by the model (mean of {valid} valid answers)")
     return [*lines, f"        {astar}"]
-
-
-def _runs(runs: int) -> str:
-    return f"mean of {runs} runs" if runs > 1 else "one run"
 
 
 def _effort(effort: "Effort") -> str:

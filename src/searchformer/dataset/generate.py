@@ -7,7 +7,6 @@ Try: `searchformer generate maze --width 10 --height 10 --tasks 1000 --out d`.
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +127,8 @@ def _index_of_finished(out: Path, number: int, manifest: Manifest) -> ShardIndex
 # --- which rows to keep
 
 
-@dataclass(frozen=True)
-class _ChosenRows:
-    """Which rows of a shard go into the data set."""
-
-    index: ShardIndex
-    keep: np.ndarray
-    """bool [rows]."""
+_ChosenRows = tuple[ShardIndex, np.ndarray]
+"""A shard, and which of its rows go into the data set, bool [rows]."""
 
 
 class _SeenTasks:
@@ -175,7 +169,7 @@ def _choose_rows(config: GenerateOptions, supply: ShardSupply) -> list[_ChosenRo
         if not fresh.any():
             raise too_narrow(config, total, index.rejected)
         keep = fresh & (np.cumsum(fresh) <= missing)
-        chosen.append(_ChosenRows(index, keep))
+        chosen.append((index, keep))
         total += int(keep.sum())
         number += 1
     return chosen
@@ -192,9 +186,9 @@ def _finish(config: GenerateOptions, out: Path, supply: ShardSupply, chosen: lis
     supply.move(_moves(out, supply, chosen))
     files = {f"{split}-{number:05d}.parquet": split for number in range(len(chosen)) for split in SPLITS}
     rejected = []
-    for rows in chosen:
-        repeats = rows.index.rejected["duplicate"] + int((~rows.keep).sum())
-        rejected.append({**rows.index.rejected, "duplicate": repeats})
+    for index, keep in chosen:
+        repeats = index.rejected["duplicate"] + int((~keep).sum())
+        rejected.append({**index.rejected, "duplicate": repeats})
     vocabulary = supply.maker.vocabulary
     manifest = finish(out, files, config=config.model_dump(), vocabulary=vocabulary, rejected=rejected)
     (supply.work / "config.json").unlink()  # first: from here on there is nothing left to resume
@@ -204,9 +198,8 @@ def _finish(config: GenerateOptions, out: Path, supply: ShardSupply, chosen: lis
 
 def _moves(out: Path, supply: ShardSupply, chosen: list[_ChosenRows]) -> Iterator[tuple[Path, Path, np.ndarray]]:
     """Files that are not in place yet: source, target, and which rows to keep, bool [rows]."""
-    for number, rows in enumerate(chosen[supply.finished :], start=supply.finished):
+    for number, (index, keep) in enumerate(chosen[supply.finished :], start=supply.finished):
         for split, name in enumerate(SPLITS):
             source = supply.work / f"{number:05d}.{name}.parquet"
             if source.exists():
-                keep = rows.keep[rows.index.is_test == bool(split)]
-                yield source, out / f"{name}-{number:05d}.parquet", keep
+                yield source, out / f"{name}-{number:05d}.parquet", keep[index.is_test == bool(split)]

@@ -179,8 +179,8 @@ def _add_new(seen: set[bytes], digests: list[bytes]) -> np.ndarray:
     return np.array(new, dtype=np.bool_)
 
 
-def copy_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) -> None:
-    """Write the rows of `source` that `keep` [rows] names to `target`, as a ShardMaker would have."""
+def move_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) -> None:
+    """Write the rows of `source` that `keep` [rows] names to `target`, as a ShardMaker would have; remove `source`."""
     with replacing(target) as temporary, pq.ParquetFile(source) as file:
         writer = SplitWriter(temporary, columns)
         first = 0
@@ -188,6 +188,7 @@ def copy_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) 
             writer.write(batch.filter(pa.array(keep[first : first + batch.num_rows])))
             first += batch.num_rows
         writer.close()
+    source.unlink()
 
 
 def too_narrow(config: GenerateOptions, found: int, rejected: dict[str, int]) -> SearchformerError:

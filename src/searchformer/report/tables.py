@@ -101,8 +101,7 @@ ERRORS = (
 
 def identity(group: Group) -> tuple[Cell, ...]:
     """The cells that say what a row is about."""
-    name = f"{group.model.size} {group.model.name}".strip()
-    return group.task.label, parameters(group), name, group.model.sequences, len(group.evaluations)
+    return group.task.label, parameters(group), group.model.label, group.model.sequences, len(group.evaluations)
 
 
 def metric_table(
