@@ -26,11 +26,9 @@ def length_rows(family: Family) -> tuple[tuple[Any, ...], ...]:
     """The data of figures 5 and 6: a row per model and task."""
     rows: list[tuple[Any, ...]] = []
     for one in family.evaluations:
-        model = metrics.mean_length(one.scores, one.scores.optimal)
-        astar = metrics.astar_length(one.scores)
-        known = np.flatnonzero(~np.isnan(model))
-        label = model_label(one, family)
-        rows += [(family.label, label, one.scores.task_ids[i], float(astar[i]), float(model[i])) for i in known]
+        known = ~np.isnan(metrics.mean_length(one.scores, one.scores.optimal))
+        pairs = zip(np.array(one.scores.task_ids)[known].tolist(), *lengths_on_optimal(one), strict=True)
+        rows += [(family.label, model_label(one, family), task, float(a), float(m)) for task, a, m in pairs]
     return tuple(rows)
 
 

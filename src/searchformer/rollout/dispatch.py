@@ -112,17 +112,13 @@ def describe(options: RolloutOptions, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def worker_count(options: RolloutOptions) -> int:
-    """Processes on this machine."""
-    return options.workers or ((os.cpu_count() or 1) if options.device == "cpu" else 1)
-
-
 def divide_tasks(options: RolloutOptions, done: dict[str, set[int]]) -> tuple[list[list[Prompt]], int]:
     """What each worker of this rank has to sample, and how many of the rank's answers are on disk already.
 
     Workers get whole tasks, whose samples share the prompt; or, where tasks are few, some samples of every task.
     """
-    prompts, workers = store.read_prompts(options.out)[options.rank :: options.world_size], worker_count(options)
+    prompts = store.read_prompts(options.out)[options.rank :: options.world_size]
+    workers = options.workers or ((os.cpu_count() or 1) if options.device == "cpu" else 1)
     missing = []
     for prompt in prompts:
         samples = tuple(s for s in range(options.samples) if s not in done.get(prompt.task_id, ()))

@@ -124,20 +124,10 @@ class Validator:
         begin = self.plan_begin(codes)
         self.kernels.replay_trace(problem, codes, begin, len(codes), self.keywords, *self.weights, memory)
         result = memory.result.tolist()
-        violation = result[replay.VIOLATION]
-        legal = violation == replay.NONE
-        verdict = TraceVerdict(
-            legal=legal,
-            sound=result[replay.UNSOUND] == 0,
-            violation=None if legal else replay.VIOLATIONS[violation],
-            position=-1 if legal else result[replay.POSITION],
-            steps=result[replay.STEPS],
-            legal_steps=result[replay.LEGAL],
-            cost_errors=result[replay.COST_ERRORS],
-            estimate_errors=result[replay.ESTIMATE_ERRORS],
-            created=result[replay.CREATED],
-            closed=result[replay.CLOSED],
-        )
+        violation, position, *counts = result[replay.VIOLATION : replay.CLOSED + 1]  # in the verdict's order
+        legal, sound = violation == replay.NONE, result[replay.UNSOUND] == 0
+        wrong = (None, -1) if legal else (replay.VIOLATIONS[violation], position)
+        verdict = TraceVerdict(legal, sound, *wrong, *counts)
         decided = legal or not result[replay.AMBIGUOUS]
         return verdict if decided else self._try_other_readings(problem, codes, verdict)
 
