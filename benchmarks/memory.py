@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.dataset.batches import Batches, Sequences
-from searchformer.dataset.store import PARTS, Dataset, Manifest, Shard, file_digest, finish, schema
+from searchformer.dataset.store import Dataset, finish, schema
 from searchformer.tokens.vocabulary import Vocabulary
 
 GROUPS, ROWS, TRACE = 8, 512, 9000
@@ -27,23 +27,14 @@ def write(directory: Path, gigabytes: float) -> None:
     """Random traces in shards as `searchformer generate` makes them, a row group at a time."""
     vocabulary = Vocabulary.of(f"t{index}" for index in range(1000))
     generator = np.random.default_rng(0)
-    shards = []
+    files = {}
     for index in range(max(1, round(gigabytes * 1e9 / (2 * GROUPS * ROWS * TRACE)))):
         path = directory / f"train-{index:05}.parquet"
         with pq.ParquetWriter(path, schema(vocabulary), compression="zstd") as writer:
             for group in range(GROUPS):
                 writer.write_table(random_rows(vocabulary, (index * GROUPS + group) * ROWS, generator))
-        rows = GROUPS * ROWS
-        shards.append(Shard(file=path.name, split="train", rows=rows, tokens=rows * TRACE, digest=file_digest(path)))
-    vocabulary.save(directory)
-    manifest = Manifest(
-        package="0",
-        config={"domain": "synthetic", "settings": {}},
-        vocabulary_digest=vocabulary.digest,
-        longest=dict.fromkeys(PARTS, 0),
-        shards=shards,
-    )
-    finish(directory, manifest)
+        files[path.name] = "train"
+    finish(directory, files, config={"domain": "synthetic", "settings": {}}, vocabulary=vocabulary)
 
 
 def random_rows(vocabulary: Vocabulary, first: int, generator: np.random.Generator) -> pa.Table:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from searchformer.dataset.generate import generate
 from searchformer.dataset.shards import GenerateOptions
 from searchformer.model import layers, make_config
-from searchformer.train import make_options, train
+from searchformer.train import TrainOptions, train
 from searchformer.train.log import read_metrics
 from searchformer.train.precision import choose_precision
 
@@ -45,7 +45,7 @@ class EmulatedProduct(torch.autograd.Function):
 
 def final_losses(data: Path, out: Path, *, precision: str, seed: int, steps: int) -> dict[str, float]:
     """Training loss over the last tenth of the steps, and the test loss."""
-    options = make_options(
+    options = TrainOptions.checked(
         data=data, model=SHAPE, steps=steps, lr=3e-3, seed=seed, precision=precision, eval_every=steps, log_every=1
     )
     result = train(options, out)

@@ -33,7 +33,7 @@ from searchformer.dataset.generate import generate
 from searchformer.dataset.shards import GenerateOptions
 from searchformer.dataset.store import Dataset
 from searchformer.model import ModelConfig, Transformer, layers, make_config
-from searchformer.train import make_options
+from searchformer.train import TrainOptions
 from searchformer.train.objective import Objective
 from searchformer.train.optimiser import FlatParameters, Optimiser
 from searchformer.train.precision import HalfWeights, choose_precision
@@ -78,7 +78,7 @@ def our_step(config: ModelConfig, precision: str, processes: Processes) -> Step:
     model = Transformer(config)
     flat = FlatParameters(model)
     objective = Objective(model)
-    options = make_options(data=Path("-"), lr=1e-5, steps=1)
+    options = TrainOptions.checked(data=Path("-"), lr=1e-5, steps=1)
     optimiser = Optimiser(flat, options)
     half = HalfWeights(model, flat) if precision == "bf16" else None
 

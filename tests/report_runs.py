@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from searchformer.dataset.store import Manifest, Shard, file_digest, finish, schema
+from searchformer.dataset.store import finish, schema
 from searchformer.evaluate.metrics import Scores, score
 from searchformer.files import write_json
 from searchformer.seeding import digest
@@ -204,9 +204,8 @@ def write_data_set(
     """A data set whose sequences hold nothing but have lengths."""
     directory.mkdir(parents=True)
     vocabulary = Vocabulary.of(["create", "close", "plan"])
-    vocabulary.save(directory)
     generator = np.random.default_rng(int(mean))
-    shards, longest = [], {"prompt": 0, "trace": 0, "plan": 0}
+    files = {}
     for split, count in (("train", rows), ("test", rows // 4)):
         trace = generator.lognormal(np.log(mean), 0.6, count).astype(np.int32)
         plan = (3 * generator.integers(6, 14, count)).astype(np.int32)
@@ -221,19 +220,9 @@ def write_data_set(
         )
         file = f"{split}-00000.parquet"
         pq.write_table(table, directory / file, compression="zstd")
-        tokens = int(trace.sum() + plan.sum()) + 40 * count
-        shards.append(Shard(file=file, split=split, rows=count, tokens=tokens, digest=file_digest(directory / file)))
-        longest = {"prompt": 40, "trace": max(longest["trace"], int(trace.max())), "plan": 39}
-    finish(
-        directory,
-        Manifest(
-            package="0",
-            config={"domain": domain, "settings": settings, "deterministic": False},
-            vocabulary_digest=vocabulary.digest,
-            longest=longest,
-            shards=shards,
-        ),
-    )
+        files[file] = split
+    config = {"domain": domain, "settings": settings, "deterministic": False}
+    finish(directory, files, config=config, vocabulary=vocabulary)
 
 
 def write_bootstrap(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from searchformer.dataset.store import PARTS, Dataset, Manifest, Shard, file_digest, finish, schema
+from searchformer.dataset.store import Dataset, finish, schema
 from searchformer.tokens.vocabulary import Vocabulary
 
 LETTERS = Vocabulary.of("abcdefgh")
@@ -32,7 +32,7 @@ def write_dataset(
 ) -> Dataset:
     """A complete data set of one shard per split."""
     directory.mkdir(parents=True, exist_ok=True)
-    shards = []
+    files = {}
     for split, rows in (("train", list(train)), ("test", list(test))):
         columns = [[row[0] for row in rows]]
         columns += [[row[part] for row in rows] for part in (1, 2, 3)]
@@ -41,15 +41,7 @@ def write_dataset(
         fields = schema(vocabulary)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
         pq.write_table(pa.Table.from_arrays(arrays, schema=fields), path, compression="zstd")
-        tokens = sum(len(row[part]) for row in rows for part in (1, 2, 3))
-        shards.append(Shard(file=path.name, split=split, rows=len(rows), tokens=tokens, digest=file_digest(path)))
-    vocabulary.save(directory)
-    manifest = Manifest(
-        package="0",
-        config={"domain": "letters", "settings": {"longest": 9}, "deterministic": True},
-        vocabulary_digest=vocabulary.digest,
-        longest=dict.fromkeys(PARTS, 0),
-        shards=shards,
-    )
-    finish(directory, manifest)
+        files[path.name] = split
+    config = {"domain": "letters", "settings": {"longest": 9}, "deterministic": True}
+    finish(directory, files, config=config, vocabulary=vocabulary)
     return Dataset(directory)

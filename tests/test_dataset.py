@@ -16,11 +16,10 @@ from crash_generate import contents, survive
 
 from searchformer.dataset import generate as generation
 from searchformer.dataset import shards, supply
-from searchformer.dataset.audit import prompt_problem
 from searchformer.dataset.generate import generate
 from searchformer.dataset.shards import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, Dataset, schema
-from searchformer.domains import domain_names
+from searchformer.domains import domain_names, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import LOCK, locked
 from searchformer.search import Options, Searcher
@@ -295,12 +294,12 @@ def test_more_tasks_than_there_are_is_an_error_with_the_number_found(tmp_path, m
 def test_tasks_are_unique_and_split_by_layout(made):
     for name in domain_names():
         dataset = Dataset(made / name, verify=True)
-        domain = config(name, settings=dataset.manifest.settings).make_domain()
+        domain = make_domain(name, dataset.manifest.settings)
         found = rows(dataset)
         assert len({row["task_id"] for _, row in found}) == len(found) == 100
         splits_of = {}
         for split, row in found:
-            problem = prompt_problem(domain, dataset.vocabulary, row["prompt"])
+            problem = domain.parse_prompt(dataset.vocabulary.decode(row["prompt"]))
             assert domain.task_id(problem) == row["task_id"]
             layout = domain.layout_id(problem)
             splits_of.setdefault(layout, set()).add(split)
@@ -312,13 +311,13 @@ def test_tasks_are_unique_and_split_by_layout(made):
 @pytest.mark.parametrize("name", domain_names())
 def test_every_row_parses_and_its_trace_is_legal_and_its_plan_optimal(made, name):
     dataset = Dataset(made / name)
-    domain = config(name, settings=dataset.manifest.settings).make_domain()
+    domain = make_domain(name, dataset.manifest.settings)
     validator, astar = Validator(domain), Searcher(domain, Options(deterministic=True))
     for _, row in rows(dataset):
         tokens = dataset.vocabulary.decode(row["trace"] + row["plan"])
         answer = parse_response(domain, dataset.vocabulary, tokens)
         assert write_response(answer) == tokens
-        problem = prompt_problem(domain, dataset.vocabulary, row["prompt"])
+        problem = domain.parse_prompt(dataset.vocabulary.decode(row["prompt"]))
         verdict = validator.trace(problem, codes_of(domain, tokens))
         assert verdict.legal, (row["task_id"], verdict)
         assert validator.plan(problem, codes_of(domain, tokens)).solved
@@ -361,10 +360,10 @@ def test_traces_longer_than_asked_for_are_rejected_and_counted(tmp_path):
 def test_several_tasks_on_one_layout_are_in_the_same_split(tmp_path):
     generate(config("maze", 200, start_goal_pairs=8, test_fraction=0.4), tmp_path)
     dataset = Dataset(tmp_path)
-    domain = config("maze").make_domain()
+    domain = make_domain("maze", config("maze").settings)
     splits_of = {}
     for split, row in rows(dataset):
-        layout = domain.layout_id(prompt_problem(domain, dataset.vocabulary, row["prompt"]))
+        layout = domain.layout_id(domain.parse_prompt(dataset.vocabulary.decode(row["prompt"])))
         splits_of.setdefault(layout, []).append(split)
     assert all(len(set(splits)) == 1 for splits in splits_of.values())
     assert np.mean([len(splits) for splits in splits_of.values()]) > 2

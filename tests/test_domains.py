@@ -19,7 +19,7 @@ import searchformer.domains
 from searchformer.domains import DEAD_END, KEYWORDS, TaskError, base, domain_class, domain_names, make_domain
 from searchformer.domains.formats import read_levels
 from searchformer.errors import SearchformerError
-from searchformer.search import Options, Searcher, reference
+from searchformer.search import Options, Sampler, Searcher, reference
 from searchformer.search.compiled import bind
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -49,8 +49,11 @@ def walk(domain, problem, *, steps, seed):
 def sample(domain, tasks, *, pairs=1, seed=0):
     """Problems of accepted tasks."""
     ids = Vocabulary.of(domain.token_list()).encode(domain.token_list())
-    batches = Searcher(domain).sample(ids, seed=seed, part=0, tasks=tasks, pairs=pairs, max_trace_tokens=1 << 30)
-    return np.concatenate([rows.problems.copy() for rows, _ in batches])
+    sampler = Sampler(Searcher(domain), ids, seed=seed, part=0, pairs=pairs, max_trace_tokens=1 << 30)
+    found = [sampler.draw(tasks).problems.copy()]
+    while (missing := tasks - sum(map(len, found))) > 0:
+        found.append(sampler.draw(missing).problems.copy())
+    return np.concatenate(found)
 
 
 def uneven(counts, expected):

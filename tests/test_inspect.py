@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import invoke
 
-from searchformer.dataset.audit import audit_leakage, length_quantiles, prompt_problem
+from searchformer.dataset.audit import audit_leakage, length_quantiles
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, Dataset, file_digest
@@ -76,7 +76,7 @@ def test_symmetric_tasks_are_counted_as_by_comparing_all_images_of_all_tasks(mad
         forms = {split: [] for split in SPLITS}
         for split in SPLITS:
             for row in dataset.records(split):
-                images = domain.symmetric(prompt_problem(domain, dataset.vocabulary, row["prompt"]))
+                images = domain.symmetric(domain.parse_prompt(dataset.vocabulary.decode(row["prompt"])))
                 forms[split].append(min(image.tobytes() for image in images))
         expected = sum(form in set(forms["train"]) for form in forms["test"])
         assert audit_leakage(dataset, limit=1000).symmetric == expected
@@ -105,7 +105,7 @@ def test_a_layout_shared_by_different_tasks_is_found(copy):
     words = vocabulary.decode(row["prompt"])
     words[1:3], words[4:6] = words[4:6], words[1:3]  # from goal to start, between the same walls
     row["prompt"] = vocabulary.encode(words).tolist()
-    row["task_id"] = maze.task_id(prompt_problem(maze, vocabulary, row["prompt"]))
+    row["task_id"] = maze.task_id(maze.parse_prompt(vocabulary.decode(row["prompt"])))
     change(copy, "test", lambda test: pa.concat_tables([test, pa.Table.from_pylist([row], test.schema)]))
     found = audit_leakage(Dataset(copy), limit=1000)
     assert (found.shared_layouts, found.duplicates_across, found.wrong_ids) == (1, 0, 0)

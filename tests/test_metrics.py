@@ -209,10 +209,10 @@ def test_intervals_depend_on_the_seed_alone() -> None:
 
 def test_mean_and_standard_error_over_seeds() -> None:
     repeats = metrics.over_seeds([0.8, 0.9, 1.0])
-    assert repeats.mean == pytest.approx(0.9)
-    assert repeats.standard_error == pytest.approx(0.1 / math.sqrt(3))
-    assert repeats.count == 3
-    assert metrics.over_seeds([0.5]).standard_error is None
+    assert repeats.value == pytest.approx(0.9)
+    assert repeats.error == pytest.approx(0.1 / math.sqrt(3))
+    assert repeats.repeats == 3
+    assert metrics.over_seeds([0.5]).error is None
     with pytest.raises(SearchformerError, match="at least one value"):
         metrics.over_seeds([])
 

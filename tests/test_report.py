@@ -29,6 +29,7 @@ from report_runs import (
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
+from searchformer.evaluate.metrics import Measured
 from searchformer.report.charts import slug, thousands
 from searchformer.report.diagnostics import smoothed
 from searchformer.report.examples import example_of, make_board, typical_sample
@@ -37,7 +38,7 @@ from searchformer.report.kinds import TaskKind, size_order
 from searchformer.report.performance import pass_at_k
 from searchformer.report.results import Results, load_results
 from searchformer.report.rounds import bootstrap_rounds, optimal_in_both, round_lengths
-from searchformer.report.tables import Column, Measured, Table, all_tables, to_csv, to_html, to_latex, to_markdown
+from searchformer.report.tables import Column, Table, all_tables, to_csv, to_html, to_latex, to_markdown
 from searchformer.report.write import Report, write_report
 
 

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from searchformer import __version__
 from searchformer.cli import main
-from searchformer.dataset.store import Dataset, Manifest, Shard, file_digest, finish, schema
+from searchformer.dataset.store import Dataset, finish, schema
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_json
@@ -53,19 +52,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows[f"{part}_length"] = [length] * TASKS
     path = directory / "test-00000.parquet"
     pq.write_table(pa.table(rows, schema=schema(VOCABULARY)), path)
-    VOCABULARY.save(directory)
-    shard = Shard(file=path.name, split="test", rows=TASKS, tokens=61 * TASKS, digest=file_digest(path))
-    manifest = Manifest(
-        package=__version__,
-        domain="maze",
-        settings=SETTINGS,
-        config={"deterministic": True, "algorithm": "dijkstra"},
-        vocabulary_digest=VOCABULARY.digest,
-        counts={"train": 0, "test": TASKS},
-        longest={"prompt": 12, "trace": 40, "plan": 9},
-        shards=[shard],
-    )
-    finish(directory, manifest)
+    config = {"domain": "maze", "settings": SETTINGS, "deterministic": True, "algorithm": "dijkstra"}
+    finish(directory, {path.name: "test"}, config=config, vocabulary=VOCABULARY)
     return directory
 
 

@@ -18,7 +18,7 @@ from searchformer.domains import make_domain
 from searchformer.domains.formats import read_levels
 from searchformer.errors import SearchformerError
 from searchformer.records import Step
-from searchformer.search import BudgetError, Options, Searcher, kernel, reference, searcher
+from searchformer.search import BudgetError, Options, Sampler, Searcher, kernel, reference, searcher
 from searchformer.search.compiled import _fingerprint, bind
 from searchformer.search.ordering import ALGORITHMS, weights
 from searchformer.search.world import World, cut_steps
@@ -225,16 +225,16 @@ def test_deterministic_mazes_close_ties_by_row_then_column():
 # Sampling
 
 
-def sampled(domain, how, **numbers):
-    """Everything that `Searcher.sample` gives: rows of (problem, prompt, trace, plan), and the rejected by reason."""
+def sampled(domain, how, *, tasks, **numbers):
+    """Everything that a `Sampler` gives: rows of (problem, prompt, trace, plan), and the rejected by reason."""
     vocabulary = Vocabulary.of(domain.token_list())
-    rows, counts = [], []
-    for batch, rejected in Searcher(domain, how).sample(vocabulary.encode(domain.token_list()), **numbers):
-        counts.append(rejected)
+    rows, sampler = [], Sampler(Searcher(domain, how), vocabulary.encode(domain.token_list()), **numbers)
+    while len(rows) < tasks:
+        batch = sampler.draw(tasks - len(rows))
         parts = [np.split(batch.parts[name], batch.ends[name][1:-1]) for name in ("prompt", "trace", "plan")]
         texts = [[" ".join(vocabulary.decode(ids)) for ids in part] for part in parts]
         rows += zip(batch.problems.tolist(), *texts, strict=True)
-    return rows, counts[-1]
+    return rows, sampler.rejected()
 
 
 def expected(domain, how, write, monkeypatch, *, seed, part, tasks, pairs, max_trace_tokens):

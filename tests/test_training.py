@@ -34,7 +34,7 @@ from searchformer.model import Transformer, load_model, make_config
 from searchformer.model.device import choose_device
 from searchformer.rollout import Prompt, Sampling, sample_naively
 from searchformer.tokens.vocabulary import Vocabulary
-from searchformer.train import TrainOptions, make_options, train
+from searchformer.train import TrainOptions, train
 from searchformer.train.curves import plot_curves
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import make_trackers, read_metrics
@@ -66,7 +66,7 @@ def dataset(tmp_path_factory) -> Dataset:
 
 def options(dataset: Dataset, **changes) -> TrainOptions:
     values = {"data": dataset.directory, "model": SHAPE, "steps": 12, "batch_size": 6, "lr": 3e-3, "eval_every": 0}
-    return make_options(**(values | {"save_every": 4, "log_every": 1, "precision": "fp32"} | changes))
+    return TrainOptions.checked(**(values | {"save_every": 4, "log_every": 1, "precision": "fp32"} | changes))
 
 
 def tiny(seed: int = 0) -> Transformer:
@@ -219,7 +219,7 @@ def test_auto_precision_takes_what_is_faster_here(monkeypatch):
 
 
 def test_the_schedule_is_the_papers():
-    settings = make_options(data=Path("x"), lr=1.0, steps=1000, warmup=100)
+    settings = TrainOptions.checked(data=Path("x"), lr=1.0, steps=1000, warmup=100)
     rates = [learning_rate(step, settings) for step in range(1, 1001)]
     assert rates[:100] == pytest.approx([step / 100 for step in range(1, 101)])
     assert rates[549] == pytest.approx(0.1 + 0.9 * 0.5)

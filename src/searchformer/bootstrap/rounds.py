@@ -84,23 +84,13 @@ def _select(
     if (folder / "data" / MANIFEST).exists() and counts.exists():
         return read_json(counts, what="selection")
     dataset = Dataset(data)
-    there = len(_task_ids(dataset))
+    there = len(dataset.task_ids("train"))
     tasks = min(options.tasks or there, there)
     skip = (number - 1) % (there // tasks) * tasks if options.fresh else 0
     display.say(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
-    _roll_out(
-        options,
-        model,
-        data,
-        folder / "answers",
-        display,
-        split="train",
-        tasks=tasks,
-        skip=skip,
-        samples=options.samples,
-        seed=options.seed + number,
-        temperature=options.temperature,
-    )
+    asked = {"split": "train", "tasks": tasks, "skip": skip, "seed": options.seed + number}
+    asked |= options.model_dump(include={"samples", "temperature"})
+    _roll_out(options, model, data, folder / "answers", display, **asked)
     display.say(f"round {number}: selecting ({options.rule})")
     rollouts = Rollouts.open(folder / "answers")
     selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number, display=display)
@@ -110,10 +100,6 @@ def _select(
         f"round {number}: {selection.replaced:,} of {selection.tasks:,} traces replaced, {share:.1%} shorter on average"
     )
     return vars(selection)
-
-
-def _task_ids(dataset: Dataset) -> set[str]:
-    return {task for batch in dataset.batches("train", ["task_id"]) for task in batch.column("task_id").to_pylist()}
 
 
 def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, **values: Any) -> None:
@@ -165,17 +151,8 @@ def _evaluate_round(
     if not (rollout / "metrics.json").exists():
         tasks = options.eval_tasks or Dataset(options.data).rows("test")
         display.say(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
-        _roll_out(
-            options,
-            model,
-            options.data,
-            rollout,
-            display,
-            split="test",
-            tasks=tasks,
-            samples=options.eval_samples,
-            seed=options.seed,
-        )
+        asked = {"split": "test", "tasks": tasks, "samples": options.eval_samples, "seed": options.seed}
+        _roll_out(options, model, options.data, rollout, display, **asked)
         evaluate(rollout, display=display)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]

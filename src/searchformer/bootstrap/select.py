@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from searchformer import __version__
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
-from searchformer.dataset.store import MANIFEST, PARTS, Dataset, Manifest, Shard, file_digest, finish, schema
+from searchformer.dataset.store import MANIFEST, Dataset, file_digest, finish, schema
 from searchformer.display import Display
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import OPTIMAL
@@ -84,13 +81,7 @@ class Selection:
 
 
 def select(
-    data: Dataset,
-    rollouts: Rollouts,
-    out: Path,
-    *,
-    rule: str,
-    round_number: int,
-    display: Display | None = None,
+    data: Dataset, rollouts: Rollouts, out: Path, *, rule: str, round_number: int, display: Display | None = None
 ) -> Selection:
     """Write the data set of the next round to `out`: the rolled-out training tasks, and the test split as it is."""
     current = {task: length for task, length in _shortest_lengths(data).items() if task in rollouts.prompts}
@@ -103,10 +94,13 @@ def select(
     chosen = _choose(rollouts, current, rule_named(rule), display)
     make_directory(out)
     columns = schema(data.vocabulary, [pa.field("source", pa.string(), nullable=False)])
-    shards = list(_write_train(data, chosen, current, out, columns, f"round-{round_number}"))
-    shards += _copy_test(data, out)
-    data.vocabulary.save(out)
-    _finish(data, out, shards, rule=rule, round_number=round_number)
+    files = dict.fromkeys(_write_train(data, chosen, current, out, columns, f"round-{round_number}"), "train")
+    for shard in data.shards("test"):
+        with replacing(out / shard.file) as temporary:
+            shutil.copyfile(data.directory / shard.file, temporary)
+        files[shard.file] = "test"
+    made = {"rule": rule, "round": round_number, "from": file_digest(data.directory / MANIFEST)}
+    finish(out, files, config={**data.manifest.config, "bootstrap": made}, vocabulary=data.vocabulary)
     taken = [candidate.length for candidates in chosen.values() for candidate in candidates]
     kept = [length for task, length in current.items() if not chosen.get(task)]
     return Selection(
@@ -165,8 +159,8 @@ def _write_train(
     out: Path,
     columns: pa.Schema,
     source: str,
-) -> Iterator[Shard]:
-    """The training rows in stored order, each task's new rows in place of its old ones."""
+) -> Iterator[str]:
+    """Write the training rows in stored order, each task's new rows in place of its old ones; the files' names."""
     waiting: list[dict[str, Any]] = []
     number = 0
     written: set[str] = set()
@@ -181,10 +175,10 @@ def _write_train(
             written.add(task)
             waiting += [_row(row, candidate, plan_word, source) for candidate in chosen[task]]
         while len(waiting) >= ROWS_PER_SHARD:
-            yield _write(out / f"train-{number:05d}.parquet", "train", waiting[:ROWS_PER_SHARD], columns)
+            yield _write(out / f"train-{number:05d}.parquet", waiting[:ROWS_PER_SHARD], columns)
             waiting, number = waiting[ROWS_PER_SHARD:], number + 1
     if waiting:
-        yield _write(out / f"train-{number:05d}.parquet", "train", waiting, columns)
+        yield _write(out / f"train-{number:05d}.parquet", waiting, columns)
 
 
 def _row(row: dict[str, Any], candidate: Candidate, plan_word: int, source: str) -> dict[str, Any]:
@@ -194,37 +188,9 @@ def _row(row: dict[str, Any], candidate: Candidate, plan_word: int, source: str)
     return {**row, "trace": trace, "plan": plan, **lengths, "source": source}
 
 
-def _write(path: Path, split: str, rows: list[dict[str, Any]], columns: pa.Schema) -> Shard:
+def _write(path: Path, rows: list[dict[str, Any]], columns: pa.Schema) -> str:
     with replacing(path) as temporary:
         writer = SplitWriter(temporary, columns)
         writer.write(pa.RecordBatch.from_pylist(rows, schema=columns))
         writer.close()
-    tokens = sum(row[f"{part}_length"] for row in rows for part in PARTS)
-    return Shard(file=path.name, split=split, rows=len(rows), tokens=tokens, digest=file_digest(path))
-
-
-def _copy_test(data: Dataset, out: Path) -> list[Shard]:
-    for shard in data.shards("test"):
-        with replacing(out / shard.file) as temporary:
-            shutil.copyfile(data.directory / shard.file, temporary)
-    return data.shards("test")
-
-
-def _finish(data: Dataset, out: Path, shards: list[Shard], *, rule: str, round_number: int) -> None:
-    """The manifest: the original's configuration, and what was done to it."""
-    old = data.manifest
-    longest = dict.fromkeys(PARTS, 0)
-    for shard in shards:
-        table = pq.read_table(out / shard.file, columns=[f"{part}_length" for part in PARTS])
-        for part in PARTS:
-            values = table[f"{part}_length"].to_numpy()
-            longest[part] = max(longest[part], int(np.max(values, initial=0)))
-    made = {"rule": rule, "round": round_number, "from": file_digest(data.directory / MANIFEST)}
-    manifest = Manifest(
-        package=__version__,
-        config={**old.config, "bootstrap": made},
-        vocabulary_digest=old.vocabulary_digest,
-        longest=longest,
-        shards=shards,
-    )
-    finish(out, manifest)
+    return path.name

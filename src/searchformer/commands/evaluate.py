@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field
+from rich.console import Console
+from rich.table import Table
 
 from searchformer.commands.options import Flat, Json
 from searchformer.options import OptionsModel
@@ -40,9 +42,6 @@ def run(
 
 def print_metrics(metrics: dict[str, Any]) -> None:
     """The scores as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(title=f"{metrics['tasks']} tasks, {metrics['samples']} answers each, {metrics['rule']} judge")
     for heading in ("metric", "value", "95% interval"):
         table.add_column(heading, justify="left" if heading == "metric" else "right")

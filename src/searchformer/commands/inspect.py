@@ -1,19 +1,24 @@
 """`searchformer inspect`: what a data set holds, and whether anything leaks from training to testing."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field
+from rich import box
+from rich.columns import Columns
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
 
 from searchformer.commands.options import Flat, Json
+from searchformer.commands.progress import TerminalDisplay
+from searchformer.errors import SearchformerError
 from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from searchformer.dataset.audit import Leakage
     from searchformer.dataset.store import Dataset
 
@@ -37,12 +42,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Counts, length quantiles, vocabulary, leakage audit and drawings of a data set; its files are verified."""
-    from rich.console import Console
-
-    from searchformer.commands.progress import TerminalDisplay
     from searchformer.dataset.audit import audit_leakage, length_quantiles
     from searchformer.dataset.store import SPLITS, Dataset
-    from searchformer.errors import SearchformerError
 
     dataset, verified = Dataset(directory, verify=options.verify), options.verify
     lengths = {split: length_quantiles(dataset, split) for split in SPLITS}
@@ -90,10 +91,7 @@ def _facts(dataset: "Dataset", lengths: dict[str, Any], leakage: "Leakage", *, v
     }
 
 
-def _summary(dataset: "Dataset", *, verified: bool) -> "Table":
-    from rich import box
-    from rich.table import Table
-
+def _summary(dataset: "Dataset", *, verified: bool) -> Table:
     manifest, vocabulary = dataset.manifest, dataset.vocabulary
     table = Table(title=str(dataset.directory), title_justify="left", show_header=False, box=box.SIMPLE)
     tokens = sum(shard.tokens for shard in manifest.shards)
@@ -113,10 +111,7 @@ def _listed(values: dict[str, Any]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value is not None)
 
 
-def _length_table(lengths: dict[str, Any]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
+def _length_table(lengths: dict[str, Any]) -> Table:
     from searchformer.dataset.audit import LENGTHS, QUANTILES
 
     title = "Lengths in tokens (response = trace + plan; without bos and eos)"
@@ -130,10 +125,7 @@ def _length_table(lengths: dict[str, Any]) -> "Table":
     return table
 
 
-def _audit_table(leakage: "Leakage") -> "Table":
-    from rich import box
-    from rich.table import Table
-
+def _audit_table(leakage: "Leakage") -> Table:
     table = Table("", "train", "test", "both", title="Leakage audit", title_justify="left", box=box.SIMPLE)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -154,22 +146,16 @@ def _audit_table(leakage: "Leakage") -> "Table":
 # --- drawings
 
 
-def _draw_tasks(console: "Console", dataset: "Dataset", tasks: int) -> None:
+def _draw_tasks(console: Console, dataset: "Dataset", tasks: int) -> None:
     """The first tasks of the data set, with their plans: of the test split if it has any."""
-    from itertools import islice
-
-    from rich.columns import Columns
-    from rich.panel import Panel
-
     from searchformer.domains import make_domain
     from searchformer.search.drawing import draw_plan
 
     domain = make_domain(dataset.manifest.domain, dataset.manifest.settings)
     split = "test" if dataset.rows("test") else "train"
     columns = ["task_id", "prompt", "plan", "trace_length"]  # traces are long and not drawn
-    rows = (row for batch in dataset.batches(split, columns) for row in batch.to_pylist())
     panels = []
-    for row in islice(rows, tasks):
+    for row in islice(dataset.records(split, columns), tasks):
         problem = domain.parse_prompt(dataset.vocabulary.decode(row["prompt"]))
         plan = dataset.vocabulary.decode(row["plan"])
         picture = draw_plan(domain, problem, plan, width=console.width - 8)

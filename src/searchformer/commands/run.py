@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 from searchformer.commands.options import Flat, Json
+from searchformer.commands.progress import TerminalDisplay
+from searchformer.errors import SearchformerError
 from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
@@ -49,7 +54,6 @@ def run(
 
     What is complete is skipped. After an interruption, run the same command again to continue.
     """
-    from searchformer.errors import SearchformerError
     from searchformer.recipes.recipe import load_recipe
 
     if list_all:
@@ -68,7 +72,6 @@ def run(
 
 def run_and_show(recipe: "Recipe", out: Path, *, command: str, options: RunOptions, as_json: bool) -> None:
     """Run the recipe, then print every run's scores and where the report is."""
-    from searchformer.commands.progress import TerminalDisplay
     from searchformer.files import read_json
     from searchformer.recipes.run import run_recipe
 
@@ -84,10 +87,6 @@ def run_and_show(recipe: "Recipe", out: Path, *, command: str, options: RunOptio
 
 def print_scores(scores: list[tuple[str, dict[str, Any]]]) -> None:
     """A row for every scored set of answers, with 95% intervals over test tasks."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     if not scores:
         return
     counts = sorted({(metrics["tasks"], metrics["samples"]) for _, metrics in scores})
@@ -136,9 +135,6 @@ ESTIMATE_NOTE = (
 
 def show_plan(recipe: "Recipe", *, as_json: bool) -> None:
     """All stages with sizes and estimated times."""
-    from rich.console import Console
-    from rich.table import Table
-
     from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
     from searchformer.recipes.plan import stages_of
 

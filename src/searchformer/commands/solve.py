@@ -1,21 +1,26 @@
 """`searchformer solve`: a task in, a verified plan out."""
 
 import json
+import os
 import re
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
-from searchformer.commands.options import Flat, Json, Settings
+from searchformer.commands.options import Flat, Json, Settings, domain_settings
+from searchformer.commands.tasks import read_tasks
+from searchformer.errors import SearchformerError
 from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from searchformer.solve import Effort, Solution, Task
 
 FRAME_SECONDS, ANIMATION_SECONDS = 0.15, 12.0
@@ -64,9 +69,6 @@ def run(
     The plan is printed as moves (u d l r; capitals push a box) and drawn, beside what the model's search and A*'s took.
     A* plans where the model does not. Settings of the domain, such as --boxes 1, are options too.
     """
-    import os
-
-    from searchformer.errors import SearchformerError
     from searchformer.pretrained import resolve_model
     from searchformer.search import Options
     from searchformer.solve import solve
@@ -82,8 +84,7 @@ def run(
         title, task = _drawn(options.random, settings, seed=seed, options=limits)
     else:
         assert file is not None
-        where = {"domain": options.domain, "start": options.start, "goal": options.goal}
-        title, task = _read(file, options.level, settings, **where)
+        title, task = _read(file, options, settings)
     given = options.model and resolve_model(options.model)
     chosen, note = _model(given, task, options.planner)
     solution = solve(task, model=chosen, samples=options.samples, seed=seed, options=limits)
@@ -104,9 +105,7 @@ def run(
 
 def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tuple[str, "Task"]:
     """A random task. Where a packaged model is of the size asked for, its other settings hold too."""
-    from searchformer.commands.options import domain_settings
     from searchformer.domains import make_domain
-    from searchformer.errors import SearchformerError
     from searchformer.pretrained import find_model
     from searchformer.solve import random_task
 
@@ -121,30 +120,24 @@ def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tu
     return f"{random}, seed {seed}", random_task(made, seed=seed, options=options)
 
 
-def _read(
-    file: str, level: int, given: dict[str, str], *, domain: str | None, start: str | None, goal: str | None
-) -> tuple[str, "Task"]:
+def _read(file: str, options: SolveOptions, given: dict[str, str]) -> tuple[str, "Task"]:
     """The chosen task of a file."""
-    from itertools import islice
-
-    from searchformer.commands.options import domain_settings
-    from searchformer.commands.tasks import read_tasks
     from searchformer.domains import TaskError
-    from searchformer.errors import SearchformerError
     from searchformer.evaluate.judge import domain_of
     from searchformer.solve import make_task
 
-    if start or goal:
+    level = options.level
+    if options.start or options.goal:
         from searchformer.domains.formats import read
 
-        found = [(file, read(file, start=_cell(start), goal=_cell(goal))[level - 1].record())]
+        found = [(file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())]
     else:
         found = list(islice(read_tasks(file), level - 1, level + 1))
     if not found:
         raise SearchformerError(f"{file} has no task {level}")
     place, record = found[0]
     try:
-        name = domain or domain_of(record)
+        name = options.domain or domain_of(record)
         task = make_task(record, name=name, settings=domain_settings(name, given))
     except TaskError as error:
         raise TaskError(f"{place}: {error}") from None
@@ -153,8 +146,6 @@ def _read(
 
 def _cell(text: str | None) -> tuple[int, int] | None:
     """`3,4` as a cell."""
-    from searchformer.errors import SearchformerError
-
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,6}),(\d{1,6})", text)
@@ -206,8 +197,6 @@ def _record(solution: "Solution", notes: list[str], *, model: Path | None, seed:
 
 def _show(solution: "Solution", title: str, *, model: str) -> None:
     """The solution for people: drawing, moves, verdict, and what the searches took."""
-    from rich.console import Console
-
     console = Console(highlight=False, soft_wrap=True)
     domain, problem = solution.task.domain, solution.task.problem
     console.print(f"{domain.name}: {title}", markup=False)
@@ -226,7 +215,7 @@ def _show(solution: "Solution", title: str, *, model: str) -> None:
         console.print(line, markup=False)
 
 
-def _draw(console: "Console", picture: Any) -> None:
+def _draw(console: Console, picture: Any) -> None:
     """Print a picture, unless the terminal is too narrow for it."""
     wide = max(map(len, str(picture).split("\n")))
     if console.is_terminal and wide > console.width:
@@ -237,7 +226,8 @@ def _draw(console: "Console", picture: Any) -> None:
 
 def _lines(solution: "Solution", *, model: str) -> list[str]:
     """Verdict and efforts."""
-    answers, astar = solution.answers, f"{_effort(solution.astar)} by A* ({_runs(solution.astar_runs)})"
+    runs = f"mean of {solution.astar_runs} runs" if solution.astar_runs > 1 else "one run"
+    answers, astar = solution.answers, f"{_effort(solution.astar)} by A* ({runs})"
     verdict = "optimal" if solution.optimal else "not optimal"
     by = model if solution.model else "A*"
     lines = [f"plan    {len(solution.plan) - 1} moves, {verdict}, by {by}"]
@@ -250,10 +240,6 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
     lines.append(f"search  {_effort(solution.effort)} by the model for this plan")
     lines.append(f"        {_effort(solution.model)} by the model (mean of {valid} valid answers)")
     return [*lines, f"        {astar}"]
-
-
-def _runs(runs: int) -> str:
-    return f"mean of {runs} runs" if runs > 1 else "one run"
 
 
 def _effort(effort: "Effort") -> str:
@@ -269,10 +255,6 @@ def _effort(effort: "Effort") -> str:
 
 def _animate(solution: "Solution") -> None:
     """Redraw the search step by step on a terminal; elsewhere show nothing."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         return

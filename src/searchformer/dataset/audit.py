@@ -4,18 +4,17 @@ In: a complete data set. Out: frozen records for `searchformer inspect`. Shards 
 needed; what stays in memory is a few numbers per task: lengths, and ids as 8-byte fingerprints.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from searchformer.dataset.store import SPLITS, Dataset
 from searchformer.display import Display, Silent
-from searchformer.domains import Domain, TaskError, make_domain
+from searchformer.domains import TaskError, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.tokens.vocabulary import Vocabulary
 
 LENGTHS = ("prompt", "trace", "plan", "response")
 QUANTILES = ("min", "5%", "25%", "50%", "75%", "95%", "max", "mean")
@@ -53,25 +52,16 @@ class Leakage(BaseModel):
 
 def length_quantiles(dataset: Dataset, split: str) -> dict[str, dict[str, float]] | None:
     """Quantiles and mean of prompt, trace, plan and response length in tokens (without bos and eos); None if empty."""
-    columns = [f"{part}_length" for part in LENGTHS[:3]]
-    batches = [
-        np.stack([batch.column(name).to_numpy() for name in columns]) for batch in dataset.batches(split, columns)
-    ]
-    if not batches:
+    lengths = dataset.lengths(split)
+    if not lengths:
         return None
-    lengths = np.concatenate(batches, axis=1)
-    rows = [*lengths, lengths[1] + lengths[2]]  # a response is a trace and a plan
-    return {part: _quantiles(row) for part, row in zip(LENGTHS, rows, strict=True)}
+    lengths["response"] = lengths["trace"] + lengths["plan"]
+    return {part: _quantiles(lengths[part]) for part in LENGTHS}
 
 
 def _quantiles(lengths: np.ndarray) -> dict[str, float]:
     points = np.quantile(lengths, [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1])
     return dict(zip(QUANTILES, [*points.tolist(), float(lengths.mean())], strict=True))
-
-
-def prompt_problem(domain: Domain, vocabulary: Vocabulary, prompt: list[int]) -> np.ndarray:
-    """The problem that a stored prompt describes; raises TaskError."""
-    return domain.parse_prompt(vocabulary.decode(prompt))
 
 
 def audit_leakage(dataset: Dataset, *, limit: int, display: Display | None = None) -> Leakage:
@@ -112,9 +102,10 @@ class _Examined:
 def _examine(dataset: Dataset, split: str, limit: int, tick: Callable[[], None]) -> _Examined:
     """Rebuild the first `limit` tasks of a split from their prompts; calls `tick` after each."""
     domain, examined = make_domain(dataset.manifest.domain, dataset.manifest.settings), _Examined()
-    for task_id, prompt in _prompts(dataset, split, limit):
+    for row in islice(dataset.records(split, ["task_id", "prompt"]), limit):
+        task_id = row["task_id"]
         try:
-            problem = prompt_problem(domain, dataset.vocabulary, prompt)
+            problem = domain.parse_prompt(dataset.vocabulary.decode(row["prompt"]))
         except TaskError as error:
             place = f"{dataset.directory}: {split} task {task_id}"
             raise SearchformerError(f"{place}: the prompt is not a task of {domain.name}: {error}") from error
@@ -145,16 +136,3 @@ def _task_fingerprints(dataset: Dataset, split: str) -> np.ndarray:
         prefixes = "".join(task_id[:FINGERPRINT] for task_id in batch.column("task_id").to_pylist())
         parts.append(np.frombuffer(bytes.fromhex(prefixes), dtype=">u8").astype(np.uint64))
     return np.concatenate(parts)
-
-
-def _prompts(dataset: Dataset, split: str, limit: int) -> Iterator[tuple[str, list[int]]]:
-    """Id and prompt of the first `limit` tasks."""
-    left = limit
-    for batch in dataset.batches(split, ["task_id", "prompt"]):
-        column = batch.column("prompt")
-        offsets, values = column.offsets.to_numpy(), column.values.to_numpy()
-        for row, task_id in enumerate(batch.column("task_id").to_pylist()[:left]):
-            yield task_id, values[offsets[row] : offsets[row + 1]].tolist()
-        left -= batch.num_rows
-        if left <= 0:
-            return

@@ -7,16 +7,14 @@ Try: `searchformer generate maze --width 10 --height 10 --tasks 1000 --out d`.
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from searchformer import __version__
 from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateOptions, ShardIndex, ShardMaker, too_narrow
-from searchformer.dataset.store import MANIFEST, PARTS, SPLITS, Dataset, Manifest, Shard, file_digest, finish
+from searchformer.dataset.store import MANIFEST, SPLITS, Dataset, Manifest, finish
 from searchformer.dataset.supply import ShardSupply, started_workers
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
@@ -26,12 +24,7 @@ WORK = ".work"
 
 
 def generate(
-    config: GenerateOptions,
-    out: Path,
-    *,
-    workers: int = 1,
-    append: bool = False,
-    display: Display | None = None,
+    config: GenerateOptions, out: Path, *, workers: int = 1, append: bool = False, display: Display | None = None
 ) -> Manifest:
     """Make the data set `config` in `out`; with `append`, add `config.tasks` to the one there."""
     maker = ShardMaker(config)  # wrong settings show before anything is written
@@ -134,13 +127,8 @@ def _index_of_finished(out: Path, number: int, manifest: Manifest) -> ShardIndex
 # --- which rows to keep
 
 
-@dataclass(frozen=True)
-class _ChosenRows:
-    """Which rows of a shard go into the data set."""
-
-    index: ShardIndex
-    keep: np.ndarray
-    """bool [rows]."""
+_ChosenRows = tuple[ShardIndex, np.ndarray]
+"""A shard, and which of its rows go into the data set, bool [rows]."""
 
 
 class _SeenTasks:
@@ -181,7 +169,7 @@ def _choose_rows(config: GenerateOptions, supply: ShardSupply) -> list[_ChosenRo
         if not fresh.any():
             raise too_narrow(config, total, index.rejected)
         keep = fresh & (np.cumsum(fresh) <= missing)
-        chosen.append(_ChosenRows(index, keep))
+        chosen.append((index, keep))
         total += int(keep.sum())
         number += 1
     return chosen
@@ -195,24 +183,14 @@ def _finish(config: GenerateOptions, out: Path, supply: ShardSupply, chosen: lis
     (out / MANIFEST).unlink(missing_ok=True)
     for leftover in out.glob(".*.tmp"):  # of a run that was killed here
         leftover.unlink()
-    supply.maker.vocabulary.save(out)
     supply.move(_moves(out, supply, chosen))
-    shards: list[Shard] = []
-    longest = dict.fromkeys(PARTS, 0)
-    rejected: list[dict[str, int]] = []
-    for number, rows in enumerate(chosen):
-        shards += [_describe(out / f"{name}-{number:05d}.parquet", name, longest) for name in SPLITS]
-        repeats = rows.index.rejected["duplicate"] + int((~rows.keep).sum())
-        rejected.append({**rows.index.rejected, "duplicate": repeats})
-    manifest = Manifest(
-        package=__version__,
-        config=config.model_dump(),
-        vocabulary_digest=supply.maker.vocabulary.digest,
-        rejected=rejected,
-        longest=longest,
-        shards=shards,
-    )
-    finish(out, manifest)
+    files = {f"{split}-{number:05d}.parquet": split for number in range(len(chosen)) for split in SPLITS}
+    rejected = []
+    for index, keep in chosen:
+        repeats = index.rejected["duplicate"] + int((~keep).sum())
+        rejected.append({**index.rejected, "duplicate": repeats})
+    vocabulary = supply.maker.vocabulary
+    manifest = finish(out, files, config=config.model_dump(), vocabulary=vocabulary, rejected=rejected)
     (supply.work / "config.json").unlink()  # first: from here on there is nothing left to resume
     shutil.rmtree(supply.work)
     return manifest
@@ -220,20 +198,8 @@ def _finish(config: GenerateOptions, out: Path, supply: ShardSupply, chosen: lis
 
 def _moves(out: Path, supply: ShardSupply, chosen: list[_ChosenRows]) -> Iterator[tuple[Path, Path, np.ndarray]]:
     """Files that are not in place yet: source, target, and which rows to keep, bool [rows]."""
-    for number, rows in enumerate(chosen[supply.finished :], start=supply.finished):
+    for number, (index, keep) in enumerate(chosen[supply.finished :], start=supply.finished):
         for split, name in enumerate(SPLITS):
             source = supply.work / f"{number:05d}.{name}.parquet"
             if source.exists():
-                keep = rows.keep[rows.index.is_test == bool(split)]
-                yield source, out / f"{name}-{number:05d}.parquet", keep
-
-
-def _describe(path: Path, split: str, longest: dict[str, int]) -> Shard:
-    """The manifest's entry of a file; notes the longest sequences."""
-    lengths = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
-    tokens = 0
-    for part in PARTS:
-        values = lengths[f"{part}_length"].to_numpy()
-        longest[part] = max(longest[part], int(values.max(initial=0)))
-        tokens += int(values.sum())
-    return Shard(file=path.name, split=split, rows=lengths.num_rows, tokens=tokens, digest=file_digest(path))
+                yield source, out / f"{name}-{number:05d}.parquet", keep[index.is_test == bool(split)]

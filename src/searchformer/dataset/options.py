@@ -1,14 +1,10 @@
 """The options of `searchformer generate`."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from searchformer.domains import Domain, make_domain
 from searchformer.options import OptionsModel
-
-if TYPE_CHECKING:
-    from searchformer.search import Options
 
 
 class AlgorithmOptions(OptionsModel):
@@ -51,18 +47,3 @@ class GenerateOptions(TaskOptions):
     """Name of the domain."""
     settings: dict[str, Any] = Field(default={})
     """The domain's own settings."""
-
-    def make_domain(self) -> Domain:
-        """The domain with its settings."""
-        return make_domain(self.domain, self.settings)
-
-    def options(self) -> "Options":
-        """How to search."""
-        from searchformer.search import Options
-
-        return Options(
-            deterministic=self.deterministic,
-            algorithm=self.algorithm,
-            weight=self.weight,
-            max_expansions=self.max_expansions,
-        )

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, schema
+from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing
-from searchformer.search import Sampler, Searcher
+from searchformer.search import Options, Sampler, Searcher
 from searchformer.search.searcher import AcceptedTasks
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -92,10 +93,11 @@ class ShardMaker:
     """Makes shards of one configuration, with warm kernels and memory."""
 
     def __init__(self, config: GenerateOptions) -> None:
-        self.config, self.domain = config, config.make_domain()
+        self.config, self.domain = config, make_domain(config.domain, config.settings)
         self.vocabulary = Vocabulary.of(self.domain.token_list())
         self.ids = self.vocabulary.encode(self.domain.token_list())
-        self.searcher = Searcher(self.domain, config.options())
+        how = config.model_dump(include={"deterministic", "algorithm", "weight", "max_expansions"})
+        self.searcher = Searcher(self.domain, Options(**how))
         self.columns = schema(self.vocabulary)
 
     def make(
@@ -116,15 +118,8 @@ class ShardMaker:
         self, writers: list[SplitWriter], shard: int, rows: int, progress: Callable[[int, dict[str, int]], None]
     ) -> ShardIndex:
         config = self.config
-        longest = config.max_trace_tokens or (1 << 31) - 1
-        sampler = Sampler(
-            self.searcher,
-            self.ids,
-            seed=config.seed,
-            part=shard,
-            pairs=config.start_goal_pairs,
-            max_trace_tokens=longest,
-        )
+        limits = {"pairs": config.start_goal_pairs, "max_trace_tokens": config.max_trace_tokens or (1 << 31) - 1}
+        sampler = Sampler(self.searcher, self.ids, seed=config.seed, part=shard, **limits)
         seen: set[bytes] = set()
         fingerprints: list[bytes] = []
         flags: list[bool] = []
@@ -184,8 +179,8 @@ def _add_new(seen: set[bytes], digests: list[bytes]) -> np.ndarray:
     return np.array(new, dtype=np.bool_)
 
 
-def copy_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) -> None:
-    """Write the rows of `source` that `keep` [rows] names to `target`, as a ShardMaker would have."""
+def move_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) -> None:
+    """Write the rows of `source` that `keep` [rows] names to `target`, as a ShardMaker would have; remove `source`."""
     with replacing(target) as temporary, pq.ParquetFile(source) as file:
         writer = SplitWriter(temporary, columns)
         first = 0
@@ -193,6 +188,7 @@ def copy_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) 
             writer.write(batch.filter(pa.array(keep[first : first + batch.num_rows])))
             first += batch.num_rows
         writer.close()
+    source.unlink()
 
 
 def too_narrow(config: GenerateOptions, found: int, rejected: dict[str, int]) -> SearchformerError:

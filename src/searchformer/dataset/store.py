@@ -5,7 +5,7 @@ Any Parquet reader takes the shards as they are. Try: `searchformer inspect DIR`
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from searchformer import __version__
 from searchformer.errors import SearchformerError
-from searchformer.files import read_json, write_json
+from searchformer.files import read_json, replacing, write_json
 from searchformer.tokens.vocabulary import Vocabulary
 
 MANIFEST = "manifest.json"
@@ -111,6 +112,12 @@ def schema(vocabulary: Vocabulary, extra: Sequence[pa.Field] = ()) -> pa.Schema:
     return pa.schema([*fields, *extra])
 
 
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a Parquet file, whole or not at all."""
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
 def file_digest(path: Path) -> str:
     """BLAKE2b-128 of a file's bytes, as hex."""
     with open(path, "rb") as file:
@@ -167,12 +174,49 @@ class Dataset:
             except (OSError, pa.ArrowInvalid) as error:
                 raise SearchformerError(f"{path} cannot be read: {error}; run `searchformer inspect`") from error
 
-    def records(self, split: str) -> Iterator[dict[str, Any]]:
+    def task_ids(self, split: str) -> set[str]:
+        """The split's tasks."""
+        return {task for batch in self.batches(split, ["task_id"]) for task in batch.column("task_id").to_pylist()}
+
+    def lengths(self, split: str) -> dict[str, np.ndarray]:
+        """Tokens of each prompt, trace and plan, int32 [rows]; empty for a split without rows."""
+        columns = {part: f"{part}_length" for part in PARTS}
+        batches = list(self.batches(split, list(columns.values())))
+        table = pa.Table.from_batches(batches) if batches else None
+        return {part: table[column].to_numpy() for part, column in columns.items()} if table else {}
+
+    def records(self, split: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The split's rows as dicts, in stored order: convenient, not fast."""
-        for batch in self.batches(split):
+        for batch in self.batches(split, columns):
             yield from batch.to_pylist()
 
 
-def finish(directory: Path, manifest: Manifest) -> None:
-    """Declare the data set complete."""
+def finish(
+    directory: Path,
+    files: Mapping[str, str],
+    *,
+    config: dict[str, Any],
+    vocabulary: Vocabulary,
+    rejected: Sequence[dict[str, int]] = (),
+) -> Manifest:
+    """Declare the data set complete; `files` are its shards in order, each with its split."""
+    vocabulary.save(directory)
+    longest, shards = dict.fromkeys(PARTS, 0), []
+    for file, split in files.items():
+        path, tokens = directory / file, 0
+        table = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
+        for part in PARTS:
+            lengths = table[f"{part}_length"].to_numpy()
+            longest[part] = max(longest[part], int(lengths.max(initial=0)))
+            tokens += int(lengths.sum())
+        shards.append(Shard(file=file, split=split, rows=table.num_rows, tokens=tokens, digest=file_digest(path)))
+    manifest = Manifest(
+        package=__version__,
+        config=config,
+        vocabulary_digest=vocabulary.digest,
+        rejected=list(rejected),
+        longest=longest,
+        shards=shards,
+    )
     write_json(directory / MANIFEST, manifest.model_dump())
+    return manifest

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateOptions, ShardIndex, ShardMaker, copy_rows
+from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateOptions, ShardIndex, ShardMaker, move_rows
 from searchformer.display import Update
 from searchformer.errors import SearchformerError
 from searchformer.lifetime import end_with_parent
@@ -65,11 +65,6 @@ def _make_in_worker(work: Path, number: int, rows: int) -> ShardIndex:
     return _worker["maker"].make(work, number, rows, lambda new, rejected: messages.put((number, new, rejected)))
 
 
-def _move_rows(source: Path, target: Path, keep: np.ndarray, maker: ShardMaker | None = None) -> None:
-    copy_rows(source, target, (maker or _worker["maker"]).columns, keep)
-    source.unlink()
-
-
 class ShardSupply:
     """Gives the indexes of shards in any order, and shows how many tasks there are."""
 
@@ -106,14 +101,14 @@ class ShardSupply:
 
     def move(self, moves: Iterable[tuple[Path, Path, np.ndarray]]) -> None:
         """Move files (source, target, which rows to keep [rows]); those that lose rows are copied, side by side."""
-        copies = []
+        copies, columns = [], self.maker.columns
         for source, target, keep in moves:
             if keep.all():
                 source.replace(target)
             elif self.workers is None:
-                _move_rows(source, target, keep, self.maker)
+                move_rows(source, target, columns, keep)
             else:
-                copies.append(self.workers.executor.submit(_move_rows, source, target, keep))
+                copies.append(self.workers.executor.submit(move_rows, source, target, columns, keep))
         for copy in copies:
             copy.result()
 

@@ -1,6 +1,7 @@
 """Cells of a grid: packed coordinates, and the eight symmetries of the square."""
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from searchformer.domains.base import TaskError
@@ -39,6 +40,22 @@ def symmetries(width: int, height: int) -> Iterator[tuple[int, int, Callable[[in
                     return (y, x) if s else (x, y)
 
                 yield (height, width, move) if swap else (width, height, move)
+
+
+def way_out(rows: Sequence[str], worker: Point) -> Point | None:
+    """The cell at the rows' edge nearest to the worker that no wall keeps it from; None if the wall is closed."""
+    width, text = len(rows[0]), "".join(rows)
+    reached, frontier = bytearray(len(text)), deque([worker[1] * width + worker[0]])
+    reached[frontier[0]] = True
+    while frontier:
+        y, x = divmod(at := frontier.popleft(), width)
+        if x in (0, width - 1) or y in (0, len(rows) - 1):
+            return x, y
+        for neighbour in (at + width, at - width, at - 1, at + 1):
+            if text[neighbour] != "#" and not reached[neighbour]:
+                reached[neighbour] = True
+                frontier.append(neighbour)
+    return None
 
 
 def whole_number(value: Any, *, what: str, least: int, most: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from searchformer.domains.base import DEAD_END, Domain, Group, Groups, Rules, Shapes, TaskError
-from searchformer.domains.grid import LARGEST, LETTERS, LOW, SHIFT, pack, symmetries, unpack
+from searchformer.domains.grid import LARGEST, LETTERS, LOW, SHIFT, pack, symmetries, unpack, way_out
 from searchformer.seeding import below
 
 # problem = [width, height, boxes, worker cell, box cells in order, dock cells in order, then flags column by column]
@@ -297,7 +297,10 @@ class Sokoban(Domain):
                 "the paper's tokens cannot express a box or the worker on a dock at the start (* or +); "
                 "use --tokens-format full"
             )
-        _require_closed(rows, unpack(workers[0]))
+        if opening := way_out(rows, unpack(workers[0])):
+            raise TaskError(
+                f"the level is open at column {opening[0]}, row {opening[1]}: walls must enclose the worker"
+            )
         flags = [WALL if mark == "#" else DOCK if mark in ".+*" else 0 for _, _, mark in cells]
         problem = np.array([width, height, len(boxes), *workers, *boxes, *docks, *flags], dtype=np.int32)
         mark_stuck(problem)
@@ -373,16 +376,3 @@ def _checked_rows(record: dict[str, Any]) -> list[str]:
             if mark not in CHARACTERS:
                 raise TaskError(f"row {y}, column {x}: expected one of {CHARACTERS!r}; found {mark!r}")
     return [row.replace("-", FLOOR).replace("_", FLOOR).ljust(width) for row in rows]
-
-
-def _require_closed(rows: list[str], worker: tuple[int, int]) -> None:
-    """Raise TaskError if walls do not keep the worker inside."""
-    seen, waiting = {worker}, [worker]
-    while waiting:
-        x, y = waiting.pop()
-        if not (0 < x < len(rows[0]) - 1 and 0 < y < len(rows) - 1):
-            raise TaskError(f"the level is open at column {x}, row {y}: walls must enclose the worker")
-        for cell in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
-            if cell not in seen and rows[cell[1]][cell[0]] != "#":
-                seen.add(cell)
-                waiting.append(cell)

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from searchformer.dataset.store import write_table
 from searchformer.display import Display
 from searchformer.evaluate.metrics import Scores, score
 from searchformer.evaluate.verdicts import verdicts_of
-from searchformer.files import replacing, write_json
+from searchformer.files import write_json
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Searcher
 from searchformer.seeding import child_seed
@@ -51,6 +52,5 @@ def _astar_lengths(rollouts: Rollouts, *, runs: int) -> pa.Table:
         for task in tasks
     ]
     table = pa.table({"task_id": tasks, "lengths": pa.array(lengths, type=pa.list_(pa.int32()))})
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    write_table(table, path)
     return table

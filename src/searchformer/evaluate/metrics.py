@@ -367,24 +367,11 @@ def sound_traces(scores: Scores) -> Ratio:
     return _share_of_traces(scores, scores.trace_sound)
 
 
+_PLANS = (any_optimal, any_feasible, pass_at_1, pass_at_1_feasible, swc)
+_RATIOS = (ilr_on_solved_mean, ilr_on_optimal_mean, ilr_on_solved_shortest, ilr_on_optimal_shortest)
+_LENGTHS = (average_on_optimal_length, astar_on_optimal_length, length_ratio_of_means)
 METRICS: dict[str, Callable[[Scores], Ratio]] = {
-    metric.__name__: metric
-    for metric in (
-        any_optimal,
-        any_feasible,
-        pass_at_1,
-        pass_at_1_feasible,
-        swc,
-        ilr_on_solved_mean,
-        ilr_on_optimal_mean,
-        ilr_on_solved_shortest,
-        ilr_on_optimal_shortest,
-        average_on_optimal_length,
-        astar_on_optimal_length,
-        length_ratio_of_means,
-        legal_traces,
-        sound_traces,
-    )
+    metric.__name__: metric for metric in (*_PLANS, *_RATIOS, *_LENGTHS, legal_traces, sound_traces)
 }
 """Every metric that needs nothing but `Scores`, by the name it has in metrics.json."""
 
@@ -446,23 +433,25 @@ def _estimate(ratio: Ratio, numerators: np.ndarray, weights: np.ndarray, *, conf
 
 
 @dataclass(frozen=True)
-class Repeats:
-    """One metric over repeated training seeds."""
+class Measured:
+    """A number with its standard error."""
 
-    mean: float
-    """Mean over the repeats."""
-    standard_error: float | None
-    """Sample standard deviation / sqrt(repeats); None for a single repeat."""
-    count: int
-    """Number of repeats."""
+    value: float
+    error: float | None
+    repeats: int
+    """Training seeds behind it. With one, the error comes from resampling its test tasks."""
+
+    def scaled(self, factor: float) -> "Measured":
+        """The same in another unit."""
+        return Measured(self.value * factor, None if self.error is None else self.error * factor, self.repeats)
 
 
-def over_seeds(values: Sequence[float]) -> Repeats:
+def over_seeds(values: Sequence[float]) -> Measured:
     """Mean and standard error of the mean (the paper's SEM): sqrt(sum (v - mean)^2 / (r - 1)) / sqrt(r)."""
     if not values:
         raise SearchformerError("a mean over seeds needs at least one value")
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Repeats(float(np.mean(values)), error, len(values))
+    return Measured(float(np.mean(values)), error, len(values))
 
 
 def score(scores: Scores, *, seed: int = 0, resamples: int = 2000, confidence: float = 0.95) -> dict[str, Any]:

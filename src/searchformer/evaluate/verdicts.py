@@ -7,16 +7,17 @@ another now, the answers are judged again.
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer import __version__
+from searchformer.dataset.store import write_table
 from searchformer.display import Display, Silent, Update
 from searchformer.evaluate.judge import Judge
-from searchformer.files import replacing
+from searchformer.records import Verdict
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Options, Searcher
 from searchformer.search.validate import codes_of
@@ -24,26 +25,9 @@ from searchformer.tokens.grammar import write_text
 
 ORIGIN = b"searchformer"
 """Key of the metadata that says what the verdicts belong to."""
-COLUMNS = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("sample", pa.int32()),
-        ("verdict", pa.string()),
-        ("reason", pa.string()),
-        ("plan_length", pa.int32()),
-        ("optimal_length", pa.int32()),
-        ("trace_length", pa.int32()),
-        ("created", pa.int32()),
-        ("closed", pa.int32()),
-        ("trace_legal", pa.bool_()),
-        ("trace_sound", pa.bool_()),
-        ("violation", pa.string()),
-        ("violation_position", pa.int32()),
-        ("legal_share", pa.float64()),
-        ("cost_errors", pa.int32()),
-        ("estimate_errors", pa.int32()),
-    ]
-)
+ARROW = {str: pa.string(), int: pa.int32(), bool: pa.bool_(), float: pa.float64()}
+FIELDS = {name: (get_args(kind) or (kind,))[0] for name, kind in get_type_hints(Verdict).items()}
+COLUMNS = pa.schema([(name, ARROW[kind]) for name, kind in {"task_id": str, "sample": int, **FIELDS}.items()])
 
 
 def verdicts_of(rollouts: Rollouts, *, paper: bool = False, display: Display | None = None) -> pa.Table:
@@ -56,8 +40,7 @@ def verdicts_of(rollouts: Rollouts, *, paper: bool = False, display: Display | N
     with (display or Silent()).bar("judge", unit="answers") as update:
         table = _judge_all(rollouts, paper=paper, update=update)
     table = table.replace_schema_metadata({ORIGIN: origin})
-    with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    write_table(table, path)
     return table
 
 

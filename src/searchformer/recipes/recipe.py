@@ -2,7 +2,8 @@
 
 In: the name of a shipped recipe or a file, and changes as in `--set train.steps=2000`. Out: a frozen `Recipe`, which
 can be written as TOML again. The sections take the options of the commands that they stand for: `generate`, `train`,
-`rollout` and `bootstrap`. Try: `searchformer run quickstart --dry-run`.
+`rollout` and `bootstrap`; they are strict, as TOML has types: "3" is not a number of steps.
+Try: `searchformer run quickstart --dry-run`.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from searchformer.bootstrap.options import RoundsOptions
 from searchformer.dataset.options import GenerateOptions
@@ -26,8 +27,6 @@ from searchformer.train.options import LearningOptions, TrainingOptions
 SHIPPED = Path(__file__).parent
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """Names become folders."""
-STRICT = ConfigDict(strict=True)
-"""TOML has types: "3" is not a number of steps."""
 FROM_TRAINING = frozenset(LearningOptions.model_fields) - {"steps", "warmup"} | {"seed", "processes"}
 """Options that a bootstrap takes from its training run unless it gives its own."""
 FROM_EVALUATION = {"eval_tasks": "tasks", "eval_samples": "samples"}
@@ -62,16 +61,12 @@ else:
     _Rounds = may_be_left_out(RoundsOptions, FROM_TRAINING | FROM_EVALUATION.keys())
 
 
-class DataSpec(GenerateOptions):
+class DataSpec(GenerateOptions, strict=True):
     """A data set: the options of `searchformer generate`."""
 
-    model_config = STRICT
 
-
-class TrainSpec(TrainingOptions):
+class TrainSpec(TrainingOptions, strict=True):
     """Training runs: one for each combination of `data`, `model`, `plan_only`, `sequences` and `seed`."""
-
-    model_config = STRICT
 
     name: str = Field(default="", pattern=NAME + "|^$")
     """Begins the runs' names; bootstraps may refer to it."""
@@ -91,16 +86,12 @@ class TrainSpec(TrainingOptions):
     """Training processes on this machine: cores of a CPU, or GPUs."""
 
 
-class EvaluationSpec(AnswerOptions):
+class EvaluationSpec(AnswerOptions, strict=True):
     """How every trained model is asked: answers to test tasks, judged by the strict judge."""
 
-    model_config = STRICT
 
-
-class BootstrapSpec(_Rounds):
+class BootstrapSpec(_Rounds, strict=True):
     """Bootstraps: one for each training run that `train` names, with each rule."""
-
-    model_config = STRICT
 
     name: str = Field(default="", pattern=NAME + "|^$")
     """Begins the bootstraps' names."""
@@ -114,19 +105,15 @@ class BootstrapSpec(_Rounds):
         return super().may_change() - {"rounds", "control"}
 
 
-class ReportSpec(OptionsModel):
+class ReportSpec(OptionsModel, strict=True):
     """The report at the end."""
-
-    model_config = STRICT
 
     also: tuple[str, ...] = ()
     """Directories of other runs to show beside this one."""
 
 
-class Recipe(OptionsModel):
+class Recipe(OptionsModel, strict=True):
     """A whole experiment."""
-
-    model_config = STRICT
 
     title: Annotated[str, MayChange]
     """One line."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -95,12 +96,10 @@ def evaluations(stages: list[Stage], out: Path) -> Iterator[tuple[str, Path]]:
         if stage.kind == "rollout":
             yield stage.name, out / stage.key
         elif stage.kind == "bootstrap":
-            listed = read_json(out / stage.key / "bootstrap.json", what="bootstrap run")["rounds"]
-            for entry in listed:
+            for entry in read_json(out / stage.key / "bootstrap.json", what="bootstrap run")["rounds"]:
                 folder = Path(entry["evaluation"])
-                if entry["round"] == 0:
-                    continue
-                yield f"{stage.name}, {folder.parent.name}", out / stage.key / folder
+                if entry["round"]:
+                    yield f"{stage.name}, {folder.parent.name}", out / stage.key / folder
 
 
 class RecipeRunner:
@@ -114,8 +113,6 @@ class RecipeRunner:
         self.ran: list[str] = []
         path = out / STAGES
         self.records: dict[str, dict[str, Any]] = read_json(path, what="recipe's run") if path.exists() else {}
-        self.device = ""
-        self.estimates: dict[str, float] = {}
 
     def run_unless_complete(self, number: int, stage: Stage) -> None:
         """Run the stage unless it is complete."""
@@ -123,8 +120,6 @@ class RecipeRunner:
         if self.is_complete(stage):
             self.display.say(f"{title}: complete")
             return
-        if not self.ran:
-            self._estimate()
         left = duration(
             sum(self.time_left(later) for later in self.stages[number - 1 :] if not self.is_complete(later))
         )
@@ -143,8 +138,6 @@ class RecipeRunner:
         waiting = [(stage, run) for stage, run in missing if run.begins_with not in late]
         if not waiting:
             return
-        if not self.ran:
-            self._estimate()
         slots, places = places_for([run for _, run in waiting], self.device, self.jobs)
         if slots == 1:
             return
@@ -185,12 +178,18 @@ class RecipeRunner:
         there = stage.key in self.records and (self.out / stage.key).is_dir()
         return there and not any(need in self.ran for need in stage.needs if need != stage.key)
 
-    def _estimate(self) -> None:
+    @cached_property
+    def device(self) -> str:
+        """The kind of device that models are trained and sampled on."""
         from searchformer.model.device import choose_device
 
-        self.device = choose_device(self.recipe.device).type
+        return choose_device(self.recipe.device).type
+
+    @cached_property
+    def estimates(self) -> dict[str, float]:
+        """Seconds of each stage, by its key."""
         machine = GPU if self.device == "cuda" else CPU
-        self.estimates = {stage.key: stage_cost(stage, self.recipe, machine).seconds for stage in self.stages}
+        return {stage.key: stage_cost(stage, self.recipe, machine).seconds for stage in self.stages}
 
     def time_left(self, stage: Stage) -> float:
         """Seconds for the stage: estimated, and corrected by what its kind, or else all stages, took so far."""

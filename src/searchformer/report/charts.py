@@ -6,8 +6,7 @@ repeat what colours say, for print in grey. Legends stand outside the axes, so t
 
 import csv
 import io
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,22 +91,19 @@ def panels(rows: int, columns: int, *, width: float = 3.3, height: float = 2.6, 
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def fold(count: int, most: int = 3) -> tuple[int, int]:
-    """Rows and columns for `count` panels, at most `most` side by side."""
+def grid(count: int, *, most: int = 3, **options: Any) -> tuple[Figure, list[Any]]:
+    """A figure of `count` panels, at most `most` side by side, and its axes; options as for `panels`."""
     columns = min(count, most)
-    return -(-count // columns), columns
+    figure, axes = panels(-(-count // columns), columns, **options)
+    for unused in axes.flat[count:]:
+        unused.remove()
+    return figure, list(axes.flat[:count])
 
 
-def hide_unused(axes: Sequence[Axes], used: int) -> None:
-    """Remove the axes after the first `used`."""
-    for axis in axes[used:]:
-        axis.remove()
-
-
-def legend_below(figure: Figure, axes: Iterable[Axes], *, columns: int = 3) -> None:
+def legend_below(figure: Figure, *, columns: int = 3) -> None:
     """One legend for all axes, under them, each label once; the figure grows by what it takes."""
     entries: dict[str, Any] = {}
-    for axis in axes:
+    for axis in figure.axes:
         handles, labels = axis.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
             entries.setdefault(label, handle)
@@ -141,11 +137,6 @@ def colour(model: ModelKind) -> str:
     if model.round:
         return ROUNDS[min(model.round, len(ROUNDS)) - 1]
     return {SOLUTION_ONLY: VERMILION, SEARCH_AUGMENTED: BLUE}.get(model.variant, ORANGE)
-
-
-def wrapped(text: str, columns: int) -> str:
-    """`text` in lines of at most `columns` characters, for titles of narrow panels."""
-    return textwrap.fill(text, columns)
 
 
 def line_style(model: ModelKind, sizes: Iterable[str]) -> dict[str, Any]:

@@ -6,26 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from searchformer.report.charts import (
-    BLUE,
-    CYCLE,
-    DASHES,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    Chart,
-    MissingInputError,
-    fold,
-    hide_unused,
-    legend_below,
-    panels,
-    swatch,
-    token_scale,
-)
+from searchformer.report import charts
+from searchformer.report.charts import Chart, MissingInputError, grid, legend_below, panels, swatch, token_scale
 from searchformer.report.lengths import draw_box
 from searchformer.report.results import Curve, DataLengths, Results
 
@@ -42,7 +24,7 @@ def sequence_lengths(results: Results) -> Iterator[Chart]:
     shown = sum(len(data.lengths) for data in datasets)
     for axis, (title, parts) in zip(axes.flat, PARTS.items(), strict=True):
         for row, data in enumerate(datasets):
-            for offset, split, shade in ((-0.18, "train", BLUE), (0.18, "test", ORANGE)):
+            for offset, split, shade in ((-0.18, "train", charts.BLUE), (0.18, "test", charts.ORANGE)):
                 if split not in data.lengths:
                     continue
                 lengths = response_lengths(data, split, parts)
@@ -51,11 +33,11 @@ def sequence_lengths(results: Results) -> Iterator[Chart]:
         token_scale(axis, [row[5] for row in rows[-shown:]] + [row[9] for row in rows[-shown:]])
         axis.set(title=title, xlabel="sequence length [tokens]")
         axis.grid(axis="y", visible=False)
-    for shade, split in ((BLUE, "train"), (ORANGE, "test")):
+    for shade, split in ((charts.BLUE, "train"), (charts.ORANGE, "test")):
         swatch(axes[0, 0], shade, split)
     axes[0, 0].set_yticks(range(len(datasets)), [data.name for data in datasets])
     axes[0, 0].set_ylim(len(datasets) - 0.5, -0.5)
-    legend_below(figure, axes.flat)
+    legend_below(figure)
     yield Chart(
         "08-sequence-lengths",
         "Sequence lengths of data sets",
@@ -105,16 +87,16 @@ def training_curves(results: Results) -> Iterator[Chart]:
     wanted = curve_panels(results.curves)
     if not wanted:
         raise MissingInputError("needs a training run's metrics.jsonl below the runs")
-    rows_, columns = fold(len(wanted))
-    figure, axes = panels(rows_, columns, width=3.2, height=2.4)
+    figure, axes = grid(len(wanted), width=3.2, height=2.4)
     rows: list[tuple[Any, ...]] = []
-    for axis, (title, kind, column, where) in zip(axes.flat, wanted, strict=False):
+    for axis, (title, kind, column, where) in zip(axes, wanted, strict=True):
         for index, curve in enumerate(results.curves):
             points = curve.points(kind, column, **where)
             if not len(points):
                 continue
             rows += [(curve.name, kind, where.get("split"), column, int(step), value) for step, value in points]
-            style = {"color": CYCLE[index % len(CYCLE)], "linestyle": DASHES[index // len(CYCLE) % len(DASHES)]}
+            cycle, dashes = charts.CYCLE, charts.DASHES
+            style = {"color": cycle[index % len(cycle)], "linestyle": dashes[index // len(cycle) % len(dashes)]}
             if kind == "train":
                 axis.plot(*points.T, color=style["color"], alpha=0.2, linewidth=0.6, rasterized=True)
                 axis.plot(*smoothed(points).T, label=curve.name, linewidth=1.3, **style)
@@ -127,8 +109,7 @@ def training_curves(results: Results) -> Iterator[Chart]:
             axis.set_ylim(-0.03, 1.03)
             axis.set_ylabel("share of sequences")
         axis.set(title=title, xlabel="training step")
-    hide_unused(axes.flat, len(wanted))
-    legend_below(figure, axes.flat, columns=2)
+    legend_below(figure, columns=2)
     yield Chart(
         "09-training-curves",
         "Training curves",
@@ -141,7 +122,7 @@ def training_curves(results: Results) -> Iterator[Chart]:
 
 
 LEGAL = "legal"
-SHADES = (VERMILION, ORANGE, SKY, PURPLE, GREEN, "#999933", YELLOW)
+SHADES = (charts.VERMILION, charts.ORANGE, charts.SKY, charts.PURPLE, charts.GREEN, "#999933", charts.YELLOW)
 HATCHES = ("", "////", "....", "\\\\\\\\", "xx", "--", "oo")
 
 
@@ -154,12 +135,12 @@ def trace_validity(results: Results) -> Iterator[Chart]:
     totals: Counter[str] = sum((count for _, count in counts), Counter())
     kinds = [kind for kind, _ in totals.most_common() if kind != LEGAL]
     named, other = kinds[: len(SHADES)], kinds[len(SHADES) :]
-    bars = [(LEGAL, BLUE, ""), *zip(named, SHADES, HATCHES, strict=False)]
+    bars = [(LEGAL, charts.BLUE, ""), *zip(named, SHADES, HATCHES, strict=False)]
     figure, axes = panels(1, 1, width=7.2, height=1.5 + 0.36 * len(counts))
     axis = axes[0, 0]
     rows: list[tuple[Any, ...]] = []
     left = np.zeros(len(counts))
-    for kind, shade, hatch in [*bars, *([("other", GREY, "")] if other else [])]:
+    for kind, shade, hatch in [*bars, *([("other", charts.GREY, "")] if other else [])]:
         members = other if kind == "other" else [kind]
         shares = np.array([100 * sum(count[m] for m in members) / count.total() for _, count in counts])
         edge = {"edgecolor": "white", "linewidth": 0.6}
@@ -169,23 +150,14 @@ def trace_validity(results: Results) -> Iterator[Chart]:
     for group, count in counts:
         sequences = f", {group.model.sequences:,} seq." if group.model.sequences else ""
         labels.append(f"{group.model.label}{sequences}\n{group.task.label}")
-        rows += [
-            (
-                group.task.label,
-                group.model.label,
-                group.model.sequences,
-                kind,
-                count[kind],
-                100 * count[kind] / count.total(),
-            )
-            for kind in (LEGAL, *kinds)
-        ]
+        identity = (group.task.label, group.model.label, group.model.sequences)
+        rows += [(*identity, kind, count[kind], 100 * count[kind] / count.total()) for kind in (LEGAL, *kinds)]
     axis.set_yticks(range(len(counts)), labels, fontsize=7.5)
     axis.set_ylim(len(counts) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     axis.set_xlim(0, 100)
     axis.set_xlabel("share of traces [%]")
-    legend_below(figure, [axis])
+    legend_below(figure)
     yield Chart(
         "10-trace-validity",
         "Validity of traces",

@@ -17,7 +17,6 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
 from searchformer.domains.base import Domain, parse_groups
-from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
 from searchformer.report.charts import GREY, VERMILION, Chart, MissingInputError, panels
 from searchformer.report.families import Family, families, model_label, named
@@ -139,16 +138,12 @@ def example_of(tokens: Sequence[str], *, trace_length: int) -> Example:
 
 def model_examples(one: Evaluation, rollouts: Rollouts, tasks: Sequence[str]) -> dict[str, Example]:
     """The model's typical search for each task."""
-    samples = {task: typical_sample(one, task) for task in tasks}
     examples = {}
-    for task, sample, ids, _ in rollouts.answers():
-        if samples.get(task) == sample:
-            length = int(one.scores.trace_length[one.scores.task_ids.index(task), sample])
-            examples[task] = example_of(rollouts.vocabulary.decode(ids), trace_length=length)
     for task in tasks:
-        if task not in examples or task not in rollouts.problems:
-            missing = f"answer {samples[task]} to task {task}" if task in rollouts.problems else f"task {task}"
-            raise SearchformerError(f"{one.directory} lacks {missing}; make the rollouts again")
+        rollouts.prompt(task)  # raises if the task is not there
+        sample = typical_sample(one, task)
+        length = int(one.scores.trace_length[one.scores.task_ids.index(task), sample])
+        examples[task] = example_of(rollouts.vocabulary.decode(rollouts.answer(task, sample)), trace_length=length)
     return examples
 
 
@@ -219,13 +214,17 @@ def draw_board(axis: Axes, board: Board) -> None:
     axis.set_yticks([])
     for side in axis.spines.values():
         side.set_visible(True)
-    for x, y in board.cells("wall"):
-        axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="#4A4A4A", edgecolor="#4A4A4A", linewidth=0.3))
+    for cell in board.cells("wall"):
+        draw_square(axis, cell, facecolor="#4A4A4A", edgecolor="#4A4A4A", linewidth=0.3)
     for x, y in board.cells("dock"):
         axis.plot(x, y, marker="D", markersize=9, markerfacecolor="none", markeredgecolor=VERMILION, zorder=4)
-    for x, y in board.cells("box"):
-        frame: dict[str, Any] = {"facecolor": "none", "edgecolor": VERMILION, "linewidth": 2, "zorder": 4}
-        axis.add_patch(Rectangle((x - 0.38, y - 0.38), 0.76, 0.76, **frame))
+    for cell in board.cells("box"):
+        draw_square(axis, cell, side=0.76, facecolor="none", edgecolor=VERMILION, linewidth=2, zorder=4)
+
+
+def draw_square(axis: Axes, cell: Cell, *, side: float = 1, **look: Any) -> None:
+    """A square in the middle of a cell."""
+    axis.add_patch(Rectangle((cell[0] - side / 2, cell[1] - side / 2), side, side, **look))
 
 
 def first_closed(example: Example) -> dict[Cell, int]:
@@ -248,13 +247,10 @@ def number_cells(axis: Axes, example: Example, *, scale: Normalize, count: bool)
 def draw_search(axis: Axes, example: Example, *, scale: Normalize) -> None:
     """Cells by the order in which they were first closed, and the plan on top."""
     closed = first_closed(example)
-    for x, y in set(example.created) - closed.keys():
-        axis.add_patch(
-            Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="white", edgecolor=GREY, hatch="////", linewidth=0)
-        )
-    for (x, y), order in closed.items():
-        shade = colormaps["viridis"](scale(order))
-        axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="white", linewidth=0.5))
+    for cell in set(example.created) - closed.keys():
+        draw_square(axis, cell, facecolor="white", edgecolor=GREY, hatch="////", linewidth=0)
+    for cell, order in closed.items():
+        draw_square(axis, cell, facecolor=colormaps["viridis"](scale(order)), edgecolor="white", linewidth=0.5)
     if example.plan:
         x, y = np.array(example.plan).T
         axis.plot(x, y, color="white", linewidth=3.2, zorder=4.5, solid_capstyle="round")

@@ -24,11 +24,6 @@ class Family:
     note: str
     """Which seed, and what was left out."""
 
-    @property
-    def slug(self) -> str:
-        """Part of a file name."""
-        return slug(self.label)
-
 
 def chain_kinds(results: Results) -> dict[Any, list[Chain]]:
     """Chains that differ in their seed only, by what they share."""
@@ -92,4 +87,4 @@ def model_label(one: Evaluation, family: Family) -> str:
 
 def named(number: str, family: Family, of: Sequence[Family]) -> str:
     """A chart's name; the family is part of it where there are several."""
-    return number if len(of) == 1 else f"{number}-{family.slug}"
+    return number if len(of) == 1 else f"{number}-{slug(family.label)}"

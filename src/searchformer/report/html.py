@@ -91,12 +91,7 @@ def figure_section(chart: Chart, png: bytes) -> str:
 
 
 def page(
-    results: Results,
-    *,
-    tables: Sequence[Table],
-    charts: Sequence[Chart],
-    figures: Path,
-    left_out: Sequence[str],
+    results: Results, *, tables: Sequence[Table], charts: Sequence[Chart], figures: Path, left_out: Sequence[str]
 ) -> str:
     """The whole page; `figures` holds the charts' PNG files."""
     contents = [(table.name, table.title) for table in tables] + [(chart.name, chart.title) for chart in charts]

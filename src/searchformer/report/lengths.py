@@ -1,6 +1,7 @@
 """How long searches are, model against A*: histograms, boxes and scatter plots over test tasks."""
 
 from collections.abc import Iterator
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,7 @@ from matplotlib.figure import Figure
 
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Scores
-from searchformer.report.charts import (
-    BLACK,
-    Chart,
-    colour,
-    fold,
-    hide_unused,
-    legend_below,
-    panels,
-    swatch,
-    token_scale,
-    wrapped,
-)
+from searchformer.report.charts import BLACK, Chart, colour, grid, legend_below, panels, swatch, token_scale
 from searchformer.report.families import Family, families, model_label, named
 from searchformer.report.results import Evaluation, Results
 
@@ -36,11 +26,9 @@ def length_rows(family: Family) -> tuple[tuple[Any, ...], ...]:
     """The data of figures 5 and 6: a row per model and task."""
     rows: list[tuple[Any, ...]] = []
     for one in family.evaluations:
-        model = metrics.mean_length(one.scores, one.scores.optimal)
-        astar = metrics.astar_length(one.scores)
-        known = np.flatnonzero(~np.isnan(model))
-        label = model_label(one, family)
-        rows += [(family.label, label, one.scores.task_ids[i], float(astar[i]), float(model[i])) for i in known]
+        known = ~np.isnan(metrics.mean_length(one.scores, one.scores.optimal))
+        pairs = zip(np.array(one.scores.task_ids)[known].tolist(), *lengths_on_optimal(one), strict=True)
+        rows += [(family.label, model_label(one, family), task, float(a), float(m)) for task, a, m in pairs]
     return tuple(rows)
 
 
@@ -54,21 +42,19 @@ def histograms(results: Results) -> Iterator[Chart]:
         pairs = [lengths_on_optimal(one) for one in family.evaluations]
         longest = max((lengths.max() for pair in pairs for lengths in pair if len(lengths)), default=1)
         bins = np.linspace(0, longest, 1 + min(30, 5 + int(1.5 * np.sqrt(len(pairs[0][0])))))
-        rows_, columns = fold(len(pairs))
-        figure, axes = panels(rows_, columns, width=3.1, height=2.3, sharex=True, sharey=True)
-        for axis, one, (astar, model) in zip(axes.flat, family.evaluations, pairs, strict=False):
+        figure, axes = grid(len(pairs), width=3.1, height=2.3, sharex=True, sharey=True)
+        for axis, one, (astar, model) in zip(axes, family.evaluations, pairs, strict=True):
             axis.hist(astar, bins, color="#BDBDBD", label="A*")
             axis.hist(model, bins, histtype="step", linewidth=1.6, color=colour(one.model), label=one.model.family)
             for lengths, shade in ((astar, "#555555"), (model, colour(one.model))):
                 if len(lengths):
                     axis.axvline(lengths.mean(), color=shade, linestyle=(0, (1.5, 1.2)), linewidth=1.3)
-            axis.set_title(wrapped(model_label(one, family), 28))
+            axis.set_title(fill(model_label(one, family), 28))
             axis.tick_params(labelbottom=True)
             axis.set_xlabel("average-on-optimal length [tokens]")
-        for axis in axes[:, 0]:
+        for axis in axes[::3]:
             axis.set_ylabel("test tasks")
-        hide_unused(axes.flat, len(pairs))
-        legend_below(figure, axes.flat, columns=4)
+        legend_below(figure, columns=4)
         yield Chart(
             named("05-length-histograms", family, found),
             f"Distribution of average-on-optimal length: {family.label}",
@@ -98,8 +84,8 @@ def box_plots(results: Results) -> Iterator[Chart]:
         axis.set_yticks(range(len(known)), [model_label(one, family) for one, *_ in known])
         axis.set_ylim(len(known) - 0.5, -0.5)
         axis.grid(axis="y", visible=False)
-        axis.set(xlabel="average-on-optimal length [tokens]", title=wrapped(family.label, 48))
-        legend_below(figure, [axis], columns=4)
+        axis.set(xlabel="average-on-optimal length [tokens]", title=fill(family.label, 48))
+        legend_below(figure, columns=4)
         yield Chart(
             named("06-length-boxes", family, found),
             f"Average-on-optimal length: {family.label}",
@@ -133,6 +119,10 @@ def draw_box(axis: Axes, lengths: np.ndarray, *, place: float, shade: str, width
 
 
 KINDS = ("optimal", "correct", "correct but sub-optimal")
+SCATTER_COLUMNS = (
+    *("family", "model", "answers", "task_id"),
+    *("astar_tokens", "astar_deviation", "model_tokens", "model_deviation"),
+)
 
 
 def answers_of_kind(scores: Scores, kind: str) -> np.ndarray:
@@ -167,7 +157,7 @@ def scatter(results: Results) -> Iterator[Chart]:
                 known = ~np.isnan(model)
                 draw_scatter(axis, astar[known], model[known], spread[known], error[known], shade=colour(one.model))
                 share = 100 * hits.mean()
-                heading = f"{wrapped(model_label(one, family), 22)}\n" if kind == KINDS[0] else ""
+                heading = f"{fill(model_label(one, family), 22)}\n" if kind == KINDS[0] else ""
                 axis.set_title(f"{heading}{share:.1f}% of answers", fontsize=8)
                 limits += [astar[known], model[known]]
                 rows += [
@@ -189,16 +179,7 @@ def scatter(results: Results) -> Iterator[Chart]:
             "deviations. Percentages: share of all answers that a panel is about. Below the diagonal, the model "
             "searches less than A*.",
             figure,
-            (
-                "family",
-                "model",
-                "answers",
-                "task_id",
-                "astar_tokens",
-                "astar_deviation",
-                "model_tokens",
-                "model_deviation",
-            ),
+            SCATTER_COLUMNS,
             tuple(rows),
         )
 
@@ -215,18 +196,9 @@ def draw_scatter(
     axis: Axes, x: np.ndarray, y: np.ndarray, x_error: np.ndarray, y_error: np.ndarray, *, shade: str
 ) -> None:
     """Dots with error bars; many dots are drawn fainter, and as pixels in the PDF."""
-    alpha = 0.75 if len(x) < 150 else 0.4
     options: dict[str, Any] = {"fmt": "o", "markersize": 2.6, "markeredgewidth": 0, "elinewidth": 0.5}
-    axis.errorbar(
-        x,
-        y,
-        xerr=np.minimum(x_error, x * 0.95),
-        yerr=np.minimum(y_error, y * 0.95),
-        color=shade,
-        alpha=alpha,
-        rasterized=True,
-        **options,
-    )
+    options |= {"color": shade, "alpha": 0.75 if len(x) < 150 else 0.4, "rasterized": True}
+    axis.errorbar(x, y, xerr=np.minimum(x_error, x * 0.95), yerr=np.minimum(y_error, y * 0.95), **options)
 
 
 def finish_scatter(axes: np.ndarray, lengths: np.ndarray) -> None:

@@ -8,26 +8,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from searchformer.evaluate.metrics import over_seeds
-from searchformer.report.charts import (
-    Chart,
-    MissingInputError,
-    fold,
-    hide_unused,
-    legend_below,
-    line_style,
-    panels,
-    thousands,
-)
+from searchformer.report.charts import Chart, MissingInputError, grid, legend_below, line_style, panels, thousands
 from searchformer.report.kinds import ModelKind, TaskKind
 from searchformer.report.results import Group, Results
-from searchformer.report.tables import Measured, measure
+from searchformer.report.tables import measure
 
+COLUMNS = ("task", "size", "variant", "sequences", "metric", "samples", "percent", "standard_error", "seeds")
 ERRORS = "Error bars: standard error over training seeds (over resampled test tasks where there is one seed)."
 
 
-def criterion(task: TaskKind, group: Group) -> str:
+def criterion(group: Group) -> str:
     """The paper's criterion for this kind of data: exact match where A* was deterministic, else any-optimal."""
-    exact = task.deterministic and any(one.metric("exact_match") for one in group.evaluations)
+    exact = group.task.deterministic and any(one.metric("exact_match") for one in group.evaluations)
     return "exact_match" if exact else "any_optimal"
 
 
@@ -48,10 +40,18 @@ def percent_axis(axis: Axes, *, low: float = 0.0) -> None:
     axis.set_yticks(ticks)
 
 
-def error_line(axis: Axes, x: list[Any], measured: list[Measured], **style: Any) -> None:
-    """A line through measured values with their standard errors."""
-    errors = [one.error or 0.0 for one in measured]
-    axis.errorbar(x, [one.value for one in measured], yerr=errors, capsize=2.5, elinewidth=1, **style)
+def draw_line(axis: Axes, x: dict[Group, int], **style: Any) -> list[tuple[Any, ...]]:
+    """A line through one model's results, by their places on the axis, with standard errors; its `COLUMNS`."""
+    metric = criterion(next(iter(x)))
+    found = [
+        (group, one) for group in sorted(x, key=lambda group: x[group]) if (one := measure(group, metric, scale=100))
+    ]
+    values, errors = [one.value for _, one in found], [one.error or 0.0 for _, one in found]
+    axis.errorbar([x[group] for group, _ in found], values, yerr=errors, capsize=2.5, elinewidth=1, **style)
+    return [
+        (g.task.label, g.model.size, g.model.variant, g.model.sequences, metric, g.samples, m.value, m.error, m.repeats)
+        for g, m in found
+    ]
 
 
 def training_sequences(results: Results) -> Iterator[Chart]:
@@ -68,40 +68,23 @@ def training_sequences(results: Results) -> Iterator[Chart]:
     if not shown:
         raise MissingInputError("needs evaluations of models trained on two or more numbers of sequences")
     sizes = [size for lines in shown.values() for size, _ in lines]
-    rows_, columns = fold(len(shown))
-    figure, axes = panels(rows_, columns)
-    rows = []
-    for axis, ((task, samples), lines) in zip(axes.flat, shown.items(), strict=False):
-        ticks: set[int] = set()
+    figure, axes = grid(len(shown))
+    rows: list[tuple[Any, ...]] = []
+    for axis, ((task, samples), lines) in zip(axes, shown.items(), strict=True):
+        drawn: list[tuple[Any, ...]] = []
         for line in lines.values():
-            metric = criterion(task, line[0])
-            line = sorted(line, key=lambda group: group.model.sequences or 0)
-            points = [(g, m) for g in line if (m := measure(g, metric, scale=100))]
-            x = [group.model.sequences or 0 for group, _ in points]
-            ticks.update(x)
-            error_line(axis, x, [m for _, m in points], label=line[0].model.label, **line_style(line[0].model, sizes))
-            rows += [
-                (
-                    task.label,
-                    g.model.size,
-                    g.model.variant,
-                    g.model.sequences,
-                    metric,
-                    samples,
-                    m.value,
-                    m.error,
-                    m.repeats,
-                )
-                for g, m in points
-            ]
+            style = line_style(line[0].model, sizes)
+            places = {group: group.model.sequences or 0 for group in line}
+            drawn += draw_line(axis, places, label=line[0].model.label, **style)
+        rows += drawn
         axis.set_xscale("log")
-        axis.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+        axis.xaxis.set_major_locator(FixedLocator(sorted({row[3] for row in drawn})))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
-        axis.set(title=task.label, xlabel="training sequences", ylabel=criterion_label(metric, samples))
+        label = criterion_label(criterion(line[0]), samples)
+        axis.set(title=task.label, xlabel="training sequences", ylabel=label)
         percent_axis(axis)
-    hide_unused(axes.flat, len(shown))
-    legend_below(figure, axes.flat)
+    legend_below(figure)
     yield Chart(
         "02-training-sequences",
         "Correct answers against training sequences",
@@ -109,7 +92,7 @@ def training_sequences(results: Results) -> Iterator[Chart]:
         "Deterministic A*: the answer equals A*'s token for token; non-deterministic: some answer holds an optimal "
         f"plan. {ERRORS}",
         figure,
-        ("task", "size", "variant", "sequences", "metric", "samples", "percent", "standard_error", "seeds"),
+        COLUMNS,
         tuple(rows),
     )
 
@@ -124,35 +107,27 @@ def task_size(results: Results) -> Iterator[Chart]:
     if not shown:
         raise MissingInputError("needs evaluations of one kind of model on two or more task sizes")
     sizes = [size for lines in shown.values() for size, *_ in lines]
-    rows_, columns = fold(len(shown))
-    figure, axes = panels(rows_, columns)
-    rows = []
-    for axis, ((domain, deterministic, samples), lines) in zip(axes.flat, shown.items(), strict=False):
+    figure, axes = grid(len(shown))
+    rows: list[tuple[Any, ...]] = []
+    for axis, ((domain, deterministic, samples), lines) in zip(axes, shown.items(), strict=True):
         tasks = sorted({group.task for line in lines.values() for group in line}, key=lambda task: task.cells)
         for line in lines.values():
-            model, metric = line[0].model, criterion(line[0].task, line[0])
-            line = sorted(line, key=lambda group: group.task.cells)
-            points = [(g, m) for g in line if (m := measure(g, metric, scale=100))]
+            model = line[0].model
             label = f"{model.label}, {thousands(model.sequences or 0)} sequences"
-            x = [tasks.index(group.task) for group, _ in points]
-            error_line(axis, x, [m for _, m in points], label=label, **line_style(model, sizes))
-            rows += [
-                (g.task.label, model.size, model.variant, model.sequences, metric, samples, m.value, m.error, m.repeats)
-                for g, m in points
-            ]
+            places = {group: tasks.index(group.task) for group in line}
+            rows += draw_line(axis, places, label=label, **line_style(model, sizes))
         axis.set_xticks(range(len(tasks)), [task.size for task in tasks])
         axis.set_xlim(-0.3, len(tasks) - 0.7)
         title = f"{domain}, {'deterministic' if deterministic else 'non-deterministic'} A*"
-        axis.set(title=title, xlabel="task size [cells]", ylabel=criterion_label(metric, samples))
+        axis.set(title=title, xlabel="task size [cells]", ylabel=criterion_label(criterion(line[0]), samples))
         percent_axis(axis)
-    hide_unused(axes.flat, len(shown))
-    legend_below(figure, axes.flat, columns=2)
+    legend_below(figure, columns=2)
     yield Chart(
         "03-task-size",
         "Performance against task size",
         f"Share of test tasks answered correctly as tasks grow. {ERRORS}",
         figure,
-        ("task", "size", "variant", "sequences", "metric", "samples", "percent", "standard_error", "seeds"),
+        COLUMNS,
         tuple(rows),
     )
 
@@ -192,13 +167,13 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
             for axis, key in ((left, "pass_at_k"), (right, "pass_at_k_feasible")):
                 curves = [one.stored[key] for one in group.evaluations]
                 means = [over_seeds([curve[i - 1] * 100 for curve in curves]) for i in k]
-                axis.plot(k, [mean.mean for mean in means], label=group.model.label, **style)
+                axis.plot(k, [mean.value for mean in means], label=group.model.label, **style)
                 if len(curves) > 1:
-                    low = [mean.mean - (mean.standard_error or 0) for mean in means]
-                    high = [mean.mean + (mean.standard_error or 0) for mean in means]
+                    low = [mean.value - (mean.error or 0) for mean in means]
+                    high = [mean.value + (mean.error or 0) for mean in means]
                     axis.fill_between(k, low, high, color=style["color"], alpha=0.15, linewidth=0)
                 identity = (task.label, group.model.size, group.model.name, group.model.sequences)
-                rows += [(*identity, key, i, m.mean, m.standard_error, m.count) for i, m in zip(k, means, strict=True)]
+                rows += [(*identity, key, i, m.value, m.error, m.repeats) for i, m in zip(k, means, strict=True)]
         most = max(group.samples for group in chosen if group.task == task)
         lowest = min(row[6] for row in rows if row[0] == task.label)
         for axis, what in ((left, "optimal"), (right, "correct")):
@@ -209,7 +184,7 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
             axis.set(title=f"{task.label}: {what} plans", xlabel="answers per task, k")
             percent_axis(axis, low=min(lowest, 60))
         left.set_ylabel("pass@k [% of tasks]")
-    legend_below(figure, axes.flat)
+    legend_below(figure)
     yield Chart(
         "11-pass-at-k",
         "pass@k",

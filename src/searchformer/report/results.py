@@ -4,11 +4,10 @@ In: run directories. Out: `Results`: evaluations, bootstrap chains, training cur
 them. Only the files that the other stages write are read; scores are computed again from the verdicts.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from searchformer.errors import SearchformerError
 from searchformer.evaluate.metrics import Scores
 from searchformer.files import read_json
 from searchformer.report.kinds import ModelKind, TaskKind, size_order
+from searchformer.train.log import read_metrics
 
 EVALUATION_FILES = ("metrics.json", "verdicts.parquet", "astar.parquet")
 
@@ -146,10 +146,11 @@ class Results:
     datasets: tuple[DataLengths, ...] = ()
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
-    groups: tuple["Group", ...] = field(default=(), init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", tuple(grouped(self.evaluations)))
+    @cached_property
+    def groups(self) -> tuple["Group", ...]:
+        """The evaluations, those that differ in the training seed only together."""
+        return tuple(grouped(self.evaluations))
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +206,7 @@ def load_results(runs: Sequence[Path]) -> Results:
             else:
                 evaluations[directory.resolve()] = load_evaluation(directory, name)
         if "metrics.jsonl" in files:
-            curves.append(load_curve(directory / "metrics.jsonl", name))
+            curves.append(Curve(name, tuple(read_metrics(directory))))
         manifest = read_json(directory / "manifest.json", what="manifest") if "manifest.json" in files else {}
         if {"shards", "config", "vocabulary_digest"} <= manifest.keys():  # rollouts have a manifest too
             datasets.append(load_lengths(directory, name))
@@ -313,30 +314,10 @@ def without_repeats(evaluations: Iterable[Evaluation]) -> tuple[tuple[Evaluation
     return tuple(kept.values()), notes
 
 
-def load_curve(path: Path, name: str) -> Curve:
-    """The rows of a metrics.jsonl; a last line cut short by a kill is not yet a row."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            if line:
-                rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number < len(lines):
-                raise SearchformerError(f"{path}, line {number} is not JSON: {error}") from error
-    return Curve(name, tuple(rows))
-
-
 def load_lengths(directory: Path, name: str) -> DataLengths:
     """The length columns of a data set; nothing else of it is read."""
     dataset = Dataset(directory)
-    columns = ["prompt_length", "trace_length", "plan_length"]
-    lengths: dict[str, dict[str, np.ndarray]] = {}
-    for split in SPLITS:
-        batches = list(dataset.batches(split, columns))
-        if batches:
-            table = pa.Table.from_batches(batches)
-            lengths[split] = {column.removesuffix("_length"): table.column(column).to_numpy() for column in columns}
+    lengths = {split: found for split in SPLITS if (found := dataset.lengths(split))}
     manifest = dataset.manifest
     deterministic = bool(manifest.config.get("deterministic"))
     task = TaskKind.of(manifest.domain, manifest.settings, deterministic=deterministic)

@@ -2,28 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from searchformer.evaluate import metrics
-from searchformer.evaluate.metrics import Ratio, Scores, over_seeds, resample
-from searchformer.report.charts import (
-    GREY,
-    Chart,
-    MissingInputError,
-    colour,
-    fold,
-    hide_unused,
-    legend_below,
-    panels,
-    wrapped,
-)
+from searchformer.evaluate.metrics import Measured, Ratio, Scores, over_seeds, resample
+from searchformer.report.charts import GREY, Chart, MissingInputError, colour, grid, legend_below
 from searchformer.report.families import chain_kinds, kind_label
 from searchformer.report.kinds import ModelKind
 from searchformer.report.results import Chain, Evaluation, Results
-from searchformer.report.tables import Measured
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ def measure_round(lengths: Sequence[tuple[Ratio, Ratio, int]]) -> RoundLengths:
         return RoundLengths(values[0], values[1], values[2].scaled(100), tasks)
     pairs = [(model.value or 0.0, astar.value or 1.0) for model, astar, _ in lengths]
     columns = [[m for m, _ in pairs], [a for _, a in pairs], [100 * (1 - m / a) for m, a in pairs]]
-    measured = [Measured(r.mean, r.standard_error, r.count) for r in map(over_seeds, columns)]
+    measured = [over_seeds(column) for column in columns]
     return RoundLengths(measured[0], measured[1], measured[2], sum(tasks for *_, tasks in lengths))
 
 
@@ -73,11 +63,10 @@ def bootstrap_rounds(results: Results) -> Iterator[Chart]:
     kinds = list(chain_kinds(results).values())
     if not kinds:
         raise MissingInputError("needs evaluations of bootstrapped models (a bootstrap run)")
-    rows_, columns = fold(len(kinds), 2)
     most = max(len({one.model for chain in chains for one in chain.evaluations}) for chains in kinds)
-    figure, axes = panels(rows_, columns, width=max(4.6, 0.75 * most), height=3.0)
+    figure, axes = grid(len(kinds), most=2, width=max(4.6, 0.75 * most), height=3.0)
     rows: list[tuple[Any, ...]] = []
-    for axis, chains in zip(axes.flat, kinds, strict=False):
+    for axis, chains in zip(axes, kinds, strict=True):
         models, measured = [], []
         for model in dict.fromkeys(one.model for chain in chains for one in chain.evaluations):
             pairs = [(chain, one) for chain in chains for one in chain.evaluations if one.model == model]
@@ -86,21 +75,13 @@ def bootstrap_rounds(results: Results) -> Iterator[Chart]:
                 models.append(model)
                 measured.append(measure_round(lengths))
         draw_rounds(axis, models, measured, start=chains[0].start.model)
-        axis.set_title(wrapped(kind_label(chains[0]), 48))
+        label = kind_label(chains[0])
+        axis.set_title(fill(label, 48))
         rows += [
-            (
-                kind_label(chains[0]),
-                model.name,
-                model.round,
-                model.control,
-                *_flat(one),
-                one.tasks,
-                one.model.repeats,
-            )
+            (label, model.name, model.round, model.control, *_flat(one), one.tasks, one.model.repeats)
             for model, one in zip(models, measured, strict=True)
         ]
-    hide_unused(axes.flat, len(kinds))
-    legend_below(figure, axes.flat)
+    legend_below(figure)
     yield Chart(
         "04-bootstrap-length",
         "Search length by bootstrapping round",

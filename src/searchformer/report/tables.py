@@ -8,28 +8,14 @@ import csv
 import html
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from searchformer.evaluate.metrics import over_seeds
+from searchformer.evaluate.metrics import Measured, over_seeds
 from searchformer.report.results import Group, Results
 
 DASH = "–"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A number with its standard error."""
-
-    value: float
-    error: float | None
-    repeats: int
-    """Training seeds behind it. With one, the error comes from resampling its test tasks."""
-
-    def scaled(self, factor: float) -> "Measured":
-        """The same in another unit."""
-        return Measured(self.value * factor, None if self.error is None else self.error * factor, self.repeats)
 
 
 Cell = Measured | str | int | None
@@ -66,9 +52,9 @@ def measure(group: Group, metric: str, *, scale: float = 1.0) -> Measured | None
     values = [metric_["value"] for metric_ in found if metric_["value"] is not None]
     if not values:
         return None
-    repeats = over_seeds(values)
-    error = found[0].get("standard_error") if repeats.count == 1 else repeats.standard_error
-    return Measured(repeats.mean, error, repeats.count).scaled(scale)
+    measured = over_seeds(values)
+    error = found[0].get("standard_error") if len(values) == 1 else measured.error
+    return replace(measured, error=error).scaled(scale)
 
 
 def parameters(group: Group) -> str:
@@ -115,17 +101,11 @@ ERRORS = (
 
 def identity(group: Group) -> tuple[Cell, ...]:
     """The cells that say what a row is about."""
-    name = f"{group.model.size} {group.model.name}".strip()
-    return group.task.label, parameters(group), name, group.model.sequences, len(group.evaluations)
+    return group.task.label, parameters(group), group.model.label, group.model.sequences, len(group.evaluations)
 
 
 def metric_table(
-    groups: Sequence[Group],
-    columns: Sequence[tuple[Column, float]],
-    *,
-    name: str,
-    title: str,
-    caption: str,
+    groups: Sequence[Group], columns: Sequence[tuple[Column, float]], *, name: str, title: str, caption: str
 ) -> Table:
     """A row per group, a column per metric; a metric that no group has gets no column."""
     cells = {column: [measure(group, column.key, scale=scale) for group in groups] for column, scale in columns}
@@ -138,35 +118,25 @@ def performance_table(results: Results) -> Table:
     """The paper's Sokoban table, for all evaluations."""
     samples = sorted({group.samples for group in results.groups})
     answers = " or ".join(map(str, samples))
-    return metric_table(
-        results.groups,
-        PERFORMANCE,
-        name="01-performance",
-        title="Test performance",
-        caption=(
-            f"Solved and Optimal: share of test tasks with at least one correct or optimal plan among {answers} "
-            "answers. SWC: optimal length over the length of the shortest correct plan, averaged over all tasks. "
-            "ILR: mean length of A*'s traces over the mean length of the model's traces that end in a correct (or "
-            "optimal) plan, averaged over all tasks, as in the published tables."
-        ),
+    caption = (
+        f"Solved and Optimal: share of test tasks with at least one correct or optimal plan among {answers} "
+        "answers. SWC: optimal length over the length of the shortest correct plan, averaged over all tasks. "
+        "ILR: mean length of A*'s traces over the mean length of the model's traces that end in a correct (or "
+        "optimal) plan, averaged over all tasks, as in the published tables."
     )
+    return metric_table(results.groups, PERFORMANCE, name="01-performance", title="Test performance", caption=caption)
 
 
 def search_table(results: Results) -> Table:
     """Lengths and legality of searches, for evaluations of models that search."""
     groups = [group for group in results.groups if measure(group, "average_on_optimal_length")]
-    return metric_table(
-        groups,
-        SEARCH,
-        name="02-search-length",
-        title="Length of searches",
-        caption=(
-            "Average-on-optimal length: mean trace tokens over a task's optimal answers, averaged over the tasks "
-            "that have one; A* on the same tasks: mean of its non-deterministic runs. ILR of shortest takes each "
-            "task's shortest trace, as the paper's text defines it; it exceeds one even for a model that only "
-            "imitates A*."
-        ),
+    caption = (
+        "Average-on-optimal length: mean trace tokens over a task's optimal answers, averaged over the tasks "
+        "that have one; A* on the same tasks: mean of its non-deterministic runs. ILR of shortest takes each "
+        "task's shortest trace, as the paper's text defines it; it exceeds one even for a model that only "
+        "imitates A*."
     )
+    return metric_table(groups, SEARCH, name="02-search-length", title="Length of searches", caption=caption)
 
 
 def data_table(results: Results) -> Table:

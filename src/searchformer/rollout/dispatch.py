@@ -29,7 +29,7 @@ from searchformer.rollout import store
 from searchformer.rollout.engine import Engine, choose_precision
 from searchformer.rollout.memory import peak_memory_gb
 from searchformer.rollout.options import RolloutOptions
-from searchformer.rollout.requests import Prompt, Sampling
+from searchformer.rollout.requests import Prompt
 from searchformer.tokens.grammar import Automaton, automaton_for
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -41,7 +41,6 @@ def roll_out(options: RolloutOptions, *, display: Display | None = None) -> dict
     """Sample what is missing in `options.out`; returns counts, speed and memory of this run."""
     if options.rank >= options.world_size:
         raise SearchformerError(f"ranks are 0 to {options.world_size - 1}; found {options.rank}")
-    Sampling(options.temperature, options.top_k, options.top_p)
     dataset = Dataset(options.data)
     options = resolve(options, dataset)
     config = describe(options, dataset)
@@ -113,17 +112,13 @@ def describe(options: RolloutOptions, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def worker_count(options: RolloutOptions) -> int:
-    """Processes on this machine."""
-    return options.workers or ((os.cpu_count() or 1) if options.device == "cpu" else 1)
-
-
 def divide_tasks(options: RolloutOptions, done: dict[str, set[int]]) -> tuple[list[list[Prompt]], int]:
     """What each worker of this rank has to sample, and how many of the rank's answers are on disk already.
 
     Workers get whole tasks, whose samples share the prompt; or, where tasks are few, some samples of every task.
     """
-    prompts, workers = store.read_prompts(options.out)[options.rank :: options.world_size], worker_count(options)
+    prompts = store.read_prompts(options.out)[options.rank :: options.world_size]
+    workers = options.workers or ((os.cpu_count() or 1) if options.device == "cpu" else 1)
     missing = []
     for prompt in prompts:
         samples = tuple(s for s in range(options.samples) if s not in done.get(prompt.task_id, ()))
@@ -209,25 +204,11 @@ def _run_worker(options: RolloutOptions, share: list[Prompt], worker: int, worke
 def _sample(options: RolloutOptions, share: list[Prompt], *, worker: int, workers: int) -> Iterator[int]:
     """Sample a share and write its answers; yields the token count of each."""
     model, vocabulary = load_model(options.model, device=options.device)
-    engine = Engine(
-        model,
-        vocabulary,
-        precision=options.precision,
-        slots=options.slots,
-        cache_gb=options.cache_gb / workers,
-        compile=options.compile,
-    )
-    answers = engine.sample(
-        share,
-        samples=options.samples,
-        seed=options.seed,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        max_tokens=options.max_tokens,
-        prefix=options.prefix.split(),
-        automaton=_automaton(options, vocabulary) if options.constrain else None,
-    )
+    how = options.model_dump(include={"precision", "slots", "compile"})
+    engine = Engine(model, vocabulary, cache_gb=options.cache_gb / workers, **how)
+    automaton = _automaton(options, vocabulary) if options.constrain else None
+    what = options.model_dump(include={"samples", "seed", "temperature", "top_k", "top_p", "max_tokens"})
+    answers = engine.sample(share, prefix=options.prefix.split(), automaton=automaton, **what)
     name = f"{options.rank:03d}-{worker:03d}"
     with store.Writer(options.out, vocabulary, name=name, save_seconds=options.save_seconds) as writer:
         for answer in answers:

@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from searchformer import __version__
-from searchformer.dataset.store import Dataset, file_digest
+from searchformer.dataset.store import Dataset, file_digest, write_table
 from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.files import locked, make_directory, read_json, replacing, require_same, write_json
+from searchformer.files import locked, make_directory, read_json, require_same, write_json
 from searchformer.rollout.requests import Answer, Prompt
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -173,8 +173,7 @@ def begin(directory: Path, config: dict[str, Any], vocabulary: Vocabulary) -> No
 
 def write_tasks(directory: Path, tasks: pa.Table) -> None:
     """Write the tasks to answer, by task id: columns task_id and prompt."""
-    with replacing(directory / TASKS) as temporary:
-        pq.write_table(tasks, temporary, compression="zstd")
+    write_table(tasks, directory / TASKS)
 
 
 def _comparable(config: dict[str, Any]) -> dict[str, Any]:
@@ -188,7 +187,7 @@ def select_tasks(dataset: Dataset, split: str, count: int, *, skip: int = 0) -> 
 
     A task with several traces is there once.
     """
-    ids = {task for batch in dataset.batches(split, ["task_id"]) for task in batch.column("task_id").to_pylist()}
+    ids = dataset.task_ids(split)
     if skip + count > len(ids):
         after = f" after the first {skip}" if skip else ""
         raise SearchformerError(f"{dataset.directory} has {len(ids)} {split} tasks; asked for are {count}{after}")
@@ -256,8 +255,8 @@ class Writer:
         columns = {column: [getattr(answer, column) for answer in self.answers] for column in self.schema.names}
         taken = [int(path.stem.rpartition("-")[2]) for path in self.directory.glob(f"rollouts-{self.name}-*.parquet")]
         number = max(taken, default=-1) + 1
-        with replacing(self.directory / f"rollouts-{self.name}-{number:05d}.parquet") as temporary:
-            pq.write_table(pa.table(columns, schema=self.schema), temporary, compression="zstd")
+        table = pa.table(columns, schema=self.schema)
+        write_table(table, self.directory / f"rollouts-{self.name}-{number:05d}.parquet")
         self.answers = []
 
 

@@ -20,14 +20,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
+from typing import Any, NamedTuple
 
 from searchformer.domains import DEAD_END
 from searchformer.records import Step
 from searchformer.search.world import State, World
-
-Fact = tuple[State, int, bool, bool]
-"""A node: state, cost, whether it is open, whether its parent is the one that the plan asks for."""
 
 MOST_TURNS = 50_000
 """Turns that are tried before a trace is left undecided."""
@@ -37,12 +35,18 @@ class UndecidedError(Exception):
     """The budget ended before every reading was tried."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A reading in which everything that the trace says is true."""
+Reading = tuple[tuple[int, str], ...]
+"""A reading in which everything that the trace says is true: the steps (by number) that make it a search other than
+the algorithm's own, each with what is wrong."""
 
-    disorders: tuple[tuple[int, str], ...]
-    """Steps (by number) that make it a search other than the algorithm's own, each with what is wrong."""
+
+class Node(NamedTuple):
+    """What is known of a state that was created."""
+
+    cost: int
+    is_open: bool
+    parent_fits: bool
+    """Whether its parent is the one that the plan asks for."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +112,15 @@ class _Search:
         self, world: World, turns: list[Turn], plan: Sequence[State], *, weights: tuple[int, int], legal: bool
     ) -> None:
         self.world, self.turns, self.legal, self.weights = world, turns, legal, weights
-        self.plan_parent = dict(
-            zip(plan[1:], plan, strict=False)
-        )  # the parents that the plan's states must end up with
+        self.plan_parent = dict(pairwise(reversed(plan)))  # the parents that the plan's states must end up with
         self.goal = plan[-1] if plan else None
-        self.cost: dict[State, int] = {}
-        self.is_open: dict[State, bool] = {}
-        self.parent_fits: dict[State, bool] = {}
+        self.nodes: dict[State, Node] = {}
         self.named: dict[tuple[str, ...], list[State]] = {}
         self.open_f: Counter[int] = Counter()
         self.key = 0
         self.digest = cache(_digest)
         self.failed: dict[tuple[int, int], set[int]] = {}
-        self.undo: list[tuple[State, int | None, bool, bool]] = []
+        self.undo: list[tuple[State, Node | None]] = []
         self.disorders: list[tuple[int, str]] = []
         self.mentions: dict[tuple[str, ...], list[int]] = {}
         for number, turn in enumerate(turns):
@@ -130,7 +130,7 @@ class _Search:
     def run(self) -> Reading | None:
         """The first reading found."""
         start = self.world.start()
-        self._set(start, 0, is_open=True, parent_fits=start not in self.plan_parent)
+        self._set(start, Node(0, True, start not in self.plan_parent))
         path = [self._branch(0)]
         for _ in range(MOST_TURNS + len(self.turns)):
             branch = path[-1]
@@ -141,8 +141,8 @@ class _Search:
             else:
                 self._apply(self.turns[branch.number], option)
                 if len(path) == len(self.turns):
-                    if all(self.parent_fits.get(state) for state in self.plan_parent):
-                        return Reading(tuple(self.disorders))
+                    if all(state in self.nodes and self.nodes[state].parent_fits for state in self.plan_parent):
+                        return tuple(self.disorders)
                     blamed = self._naming(map(self.world.state_tokens, self.plan_parent), before=len(path))
                 elif (len(path), self.key) in self.failed:
                     blamed = self.failed[len(path), self.key]
@@ -178,9 +178,10 @@ class _Search:
 
     def _candidates(self, closed: Step) -> Iterator[State]:
         """The nodes that a close may mean. All have the same f."""
-        for node in self.named.get(closed.state, ()):
-            if self.is_open[node] and (self.cost[node], self.world.estimate(node)) == (closed.cost, closed.estimate):
-                yield node
+        for state in self.named.get(closed.state, ()):
+            cost, is_open, _ = self.nodes[state]
+            if is_open and (cost, self.world.estimate(state)) == (closed.cost, closed.estimate):
+                yield state
 
     def _options(self, number: int) -> Iterator[Option]:
         """The nodes that the turn's close may mean, with the children that its creates may mean."""
@@ -198,7 +199,8 @@ class _Search:
         wanted = Counter(created)
         expected: dict[Step, list[State]] = {}
         for child in children:
-            step = Step("create", self.world.state_tokens(child), self.cost[node] + 1, self.world.estimate(child))
+            cost = self.nodes[node].cost + 1
+            step = Step("create", self.world.state_tokens(child), cost, self.world.estimate(child))
             expected.setdefault(step, []).append(child)
         if any(len(expected.get(step, ())) < count for step, count in wanted.items()):
             return
@@ -209,11 +211,11 @@ class _Search:
 
     def _children(self, node: State) -> list[State]:
         """The children that the algorithm would create when it closes `node`."""
-        cost = self.cost[node] + 1
+        cost = self.nodes[node].cost + 1
         found = []
         for child in dict.fromkeys(self.world.successors(node)):
-            if child in self.cost:
-                worth_it = self.weights[0] > 0 and cost < self.cost[child]
+            if child in self.nodes:
+                worth_it = self.weights[0] > 0 and cost < self.nodes[child].cost
             else:
                 worth_it = self.world.estimate(child) != DEAD_END
             if worth_it:
@@ -226,49 +228,48 @@ class _Search:
             self.disorders.append((turn.number, "not of least f"))
         if not option.complete:
             self.disorders.append((turn.number + len(option.children) + 1, "child not created"))
-        cost = self.cost[option.node]
-        self._set(option.node, cost, is_open=False, parent_fits=self.parent_fits[option.node])
+        closed = self.nodes[option.node]
+        self._set(option.node, closed._replace(is_open=False))
         for child in option.children:
-            self._set(child, cost + 1, is_open=True, parent_fits=self.plan_parent.get(child) in (None, option.node))
+            self._set(child, Node(closed.cost + 1, True, self.plan_parent.get(child) in (None, option.node)))
 
     def _f(self, state: State) -> int:
-        return self.weights[0] * self.cost[state] + self.weights[1] * self.world.estimate(state)
+        return self.weights[0] * self.nodes[state].cost + self.weights[1] * self.world.estimate(state)
 
     # --- the nodes so far
 
-    def _set(self, state: State, cost: int | None, *, is_open: bool, parent_fits: bool, log: bool = True) -> None:
-        """Change one node, or forget it (cost None)."""
-        before = self.cost.get(state)
+    def _set(self, state: State, node: Node | None, *, log: bool = True) -> None:
+        """Change one node, or forget it (None)."""
+        before = self.nodes.get(state)
         if log:
-            self.undo.append((state, before, self.is_open.get(state, False), self.parent_fits.get(state, False)))
+            self.undo.append((state, before))
         if before is not None:
-            self.key ^= self.digest((state, before, self.is_open[state], self.parent_fits[state]))
-            if self.is_open[state]:
-                self._count(self._f(state), -1)
+            self._count(state, before, -1)
         else:
             self.named.setdefault(self.world.state_tokens(state), []).append(state)
-        if cost is None:
+        if node is None:
             self.named[self.world.state_tokens(state)].remove(state)
-            del self.cost[state], self.is_open[state], self.parent_fits[state]
+            del self.nodes[state]
             return
-        self.cost[state], self.is_open[state], self.parent_fits[state] = cost, is_open, parent_fits
-        self.key ^= self.digest((state, cost, is_open, parent_fits))
-        if is_open:
-            self._count(self._f(state), 1)
+        self.nodes[state] = node
+        self._count(state, node, 1)
 
-    def _count(self, f: int, change: int) -> None:
-        self.open_f[f] += change
-        if not self.open_f[f]:
-            del self.open_f[f]
+    def _count(self, state: State, node: Node, change: int) -> None:
+        """Take the node, which is the state's present one, into the key and the open list, or out of them."""
+        self.key ^= self.digest((state, *node))
+        if node.is_open:
+            f = self._f(state)
+            self.open_f[f] += change
+            if not self.open_f[f]:
+                del self.open_f[f]
 
     def _restore(self, mark: tuple[int, int]) -> None:
         """Take back every change since `mark`."""
         while len(self.undo) > mark[0]:
-            state, cost, is_open, parent_fits = self.undo.pop()
-            self._set(state, cost, is_open=is_open, parent_fits=parent_fits, log=False)
+            self._set(*self.undo.pop(), log=False)
         del self.disorders[mark[1] :]
 
 
-def _digest(fact: Fact) -> int:
+def _digest(fact: tuple[Any, ...]) -> int:
     """128 bits for a node's state, cost, openness and parent; a set of nodes is told by the exclusive or of them."""
     return int.from_bytes(hashlib.blake2b(repr(fact).encode(), digest_size=16).digest(), "little")

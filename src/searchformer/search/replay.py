@@ -48,23 +48,8 @@ VIOLATIONS = (
     "goal not closed",
     "plan does not follow the parents",
 )
-(
-    NONE,
-    MALFORMED,
-    BAD_START,
-    NOT_NEIGHBOUR,
-    SKIPPABLE,
-    REPEATED,
-    BAD_COST,
-    BAD_ESTIMATE,
-    NOT_OPEN,
-    IS_CLOSED,
-    NOT_LEAST,
-    CHILD_MISSING,
-    AFTER_GOAL,
-    GOAL_OPEN,
-    BAD_PLAN,
-) = range(15)
+NONE, MALFORMED, BAD_START, NOT_NEIGHBOUR, SKIPPABLE, REPEATED, BAD_COST, BAD_ESTIMATE = range(8)
+NOT_OPEN, IS_CLOSED, NOT_LEAST, CHILD_MISSING, AFTER_GOAL, GOAL_OPEN, BAD_PLAN = range(8, 15)
 
 # A child of the node just closed: A* creates it next, A* skips it, or the trace has created it.
 TO_CREATE, TO_SKIP, CREATED_NOW = range(3)

@@ -4,7 +4,6 @@ In: problems, or a seed. Out: `Trace` records, or rows of ids. Memory starts sma
 up to a budget. Try: `searchformer trace maze FILE.jsonl`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,17 +87,6 @@ class Searcher:
                 limit = f"{options.max_expansions:,}"
                 raise BudgetError(f"search gave up after closing {limit} nodes; allow more with --max-expansions")
             self.grow(outcome)
-
-    def sample(
-        self, ids: np.ndarray, *, seed: int, part: int, tasks: int, pairs: int, max_trace_tokens: int
-    ) -> Iterator[tuple[AcceptedTasks, dict[str, int]]]:
-        """Batches of accepted tasks, `tasks` in all, with the candidates rejected so far by reason."""
-        sampler = Sampler(self, ids, seed=seed, part=part, pairs=pairs, max_trace_tokens=max_trace_tokens)
-        done = 0
-        while done < tasks:
-            rows = sampler.draw(tasks - done)
-            yield rows, sampler.rejected()
-            done += len(rows.problems)
 
     def prepare(self, state_size: int, room: int, problem_size: int) -> kernel.Work:
         """Memory for states and problems of these sizes, with the present capacities."""

@@ -124,20 +124,10 @@ class Validator:
         begin = self.plan_begin(codes)
         self.kernels.replay_trace(problem, codes, begin, len(codes), self.keywords, *self.weights, memory)
         result = memory.result.tolist()
-        violation = result[replay.VIOLATION]
-        legal = violation == replay.NONE
-        verdict = TraceVerdict(
-            legal=legal,
-            sound=result[replay.UNSOUND] == 0,
-            violation=None if legal else replay.VIOLATIONS[violation],
-            position=-1 if legal else result[replay.POSITION],
-            steps=result[replay.STEPS],
-            legal_steps=result[replay.LEGAL],
-            cost_errors=result[replay.COST_ERRORS],
-            estimate_errors=result[replay.ESTIMATE_ERRORS],
-            created=result[replay.CREATED],
-            closed=result[replay.CLOSED],
-        )
+        violation, position, *counts = result[replay.VIOLATION : replay.CLOSED + 1]  # in the verdict's order
+        legal, sound = violation == replay.NONE, result[replay.UNSOUND] == 0
+        wrong = (None, -1) if legal else (replay.VIOLATIONS[violation], position)
+        verdict = TraceVerdict(legal, sound, *wrong, *counts)
         decided = legal or not result[replay.AMBIGUOUS]
         return verdict if decided else self._try_other_readings(problem, codes, verdict)
 
@@ -186,7 +176,7 @@ class Validator:
 
 def _verdict_of(reading: Reading, trace: list[Step], first: TraceVerdict, *, legal: bool | None) -> TraceVerdict:
     """What a sound reading makes of the trace; `legal` says whether it is legal as well."""
-    wrong = reading.disorders[0] if reading.disorders else None
+    wrong = reading[0] if reading else None
     position = -1 if wrong is None else sum(len(step.tokens()) for step in trace[: wrong[0]])
     violation = UNDECIDED if legal is None else None if wrong is None else wrong[1]
     return replace(
@@ -195,7 +185,7 @@ def _verdict_of(reading: Reading, trace: list[Step], first: TraceVerdict, *, leg
         sound=True,
         violation=violation,
         position=-1 if legal is None else position,
-        legal_steps=len(trace) - len({number for number, _ in reading.disorders}),
+        legal_steps=len(trace) - len({number for number, _ in reading}),
         cost_errors=0,
         estimate_errors=0,
     )

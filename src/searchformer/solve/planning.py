@@ -61,20 +61,8 @@ def _by_astar(task: Task, options: Options) -> Solution:
     found = searcher.search(problem)
     effort = Effort(found.created, found.closed, searcher.trace_length(problem))
     runs = max(1, min(ASTAR_RUNS, ASTAR_STEPS // (found.created + found.closed)))
-    efforts = list(_efforts(task, options, runs))
-    return Solution(
-        task=task,
-        planner="astar",
-        plan=found.plan,
-        optimal=found.solvable,
-        effort=effort,
-        astar=_mean(efforts),
-        astar_runs=runs,
-        model=None,
-        answers={},
-        notes=(),
-        found=found,
-    )
+    mean = _mean(list(_efforts(task, options, runs)))
+    return Solution(task, "astar", found.plan, found.solvable, effort, astar=mean, astar_runs=runs, found=found)
 
 
 def _mean(efforts: list[Effort]) -> Effort:

@@ -1,7 +1,7 @@
 """What became of a task: the plan, the search that found it, and what both took."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -48,14 +48,14 @@ class Solution:
     astar: Effort
     """Of A*, on average."""
     astar_runs: int
-    model: Effort | None
-    """Of the model, on average over its valid answers: comparing its best one with A*'s mean would flatter it."""
-    answers: dict[str, int]
-    """How many of the model's answers were optimal, feasible and invalid; empty if there were none."""
-    notes: tuple[str, ...]
-    """What the user should know: a size that the model was not trained for, a fallback to A*."""
     found: Trace | list[str]
     """The search: A*'s, or the tokens of the model's answer."""
+    model: Effort | None = None
+    """Of the model, on average over its valid answers: comparing its best one with A*'s mean would flatter it."""
+    answers: dict[str, int] = field(default_factory=dict)
+    """How many of the model's answers were optimal, feasible and invalid; empty if there were none."""
+    notes: tuple[str, ...] = ()
+    """What the user should know: a size that the model was not trained for, a fallback to A*."""
 
     @property
     def solvable(self) -> bool:

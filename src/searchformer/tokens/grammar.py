@@ -17,14 +17,8 @@ from searchformer.records import Step, Trace
 from searchformer.search.world import World, cut_steps
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
-UNKNOWN, TRUNCATED, OUT_OF_RANGE, UNEXPECTED, NO_PLAN, AFTER_EOS = (
-    "unknown token",
-    "truncated step",
-    "coordinate out of range",
-    "unexpected token",
-    "no plan",
-    "text after eos",
-)
+UNKNOWN, TRUNCATED, OUT_OF_RANGE = "unknown token", "truncated step", "coordinate out of range"
+UNEXPECTED, NO_PLAN, AFTER_EOS = "unexpected token", "no plan", "text after eos"
 
 
 class ParseError(SearchformerError):

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from searchformer.train.options import TrainOptions, make_options
+from searchformer.train.options import TrainOptions
 
 if TYPE_CHECKING:
     from searchformer.train.loop import ExactMatch, TrainResult, train
 
-__all__ = ["ExactMatch", "TrainOptions", "TrainResult", "make_options", "train"]
+__all__ = ["ExactMatch", "TrainOptions", "TrainResult", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -40,8 +40,15 @@ def read_metrics(directory: Path) -> list[Record]:
     path = directory / FILE_NAME
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    lines, records = path.read_text(encoding="utf-8").split("\n"), []
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line:
+                records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            if number < len(lines):
+                raise SearchformerError(f"{path}, line {number} is not JSON: {error}") from error
+    return records
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,8 @@ class _Training:
                 values = self._take_step(batch)
                 tokens += int(batch.response_lengths.sum()) - len(batch)
                 values["tokens_per_second"] = tokens / (time.perf_counter() - since)
-                update(self.step, self.steps, _note(values))
+                note = "loss {loss:.4f}, {tokens_per_second:,.0f} tokens/s, learning rate {learning_rate:.2e}"
+                update(self.step, self.steps, note.format(**values))
                 if self.step % options.log_every == 0 or self.step == self.steps:
                     self._log("train", values)
                     tokens, since = 0, time.perf_counter()
@@ -248,9 +249,7 @@ class _Training:
                 if self._is_due(options.save_every):
                     self._save()
                 since += time.perf_counter() - paused
-        return TrainResult(
-            model=self.out / "model", step=self.step, parameters=self.model.parameter_count, last=self.last
-        )
+        return TrainResult(self.out / "model", self.step, self.model.parameter_count, self.last)
 
     def _is_done(self) -> bool:
         patience = self.options.patience
@@ -287,15 +286,13 @@ class _Training:
     def _check_finite(self, loss: float, norm: float, batch: Batch) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
+        saved = self.step - self.step % self.options.save_every
+        last_good = f"{self.out / 'checkpoint'} (step {saved})" if saved else "none yet"
         raise SearchformerError(
             f"step {self.step + 1}: the loss is {loss}, the gradient's norm {norm}; tasks of the batch: "
-            f"{', '.join(batch.task_ids)}; last good checkpoint: {self._last_good()}. "
+            f"{', '.join(batch.task_ids)}; last good checkpoint: {last_good}. "
             "Lower --lr, set --clip or use --precision fp32"
         )
-
-    def _last_good(self) -> str:
-        saved = self.step - self.step % self.options.save_every
-        return f"{self.out / 'checkpoint'} (step {saved})" if saved else "none yet"
 
     def _evaluate(self, display: Display, scorer: ExactMatch | None) -> None:
         if self.eval_set is None:
@@ -323,10 +320,3 @@ class _Training:
         self.last[kind] = record
         for listener in self.listeners:
             listener(record)
-
-
-def _note(values: Record) -> str:
-    return (
-        f"loss {values['loss']:.4f}, {values['tokens_per_second']:,.0f} tokens/s, "
-        f"learning rate {values['learning_rate']:.2e}"
-    )

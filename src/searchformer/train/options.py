@@ -5,7 +5,7 @@ and of the check on resuming; added to `LearningOptions`, also of bootstrapping.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -115,8 +115,3 @@ class TrainOptions(TrainingOptions):
                 "warmup": min(WARMUP_STEPS, steps // 10) if self.warmup is None else self.warmup,
             }
         )
-
-
-def make_options(**values: Any) -> TrainOptions:
-    """Options from unchecked values; an error names the first wrong one."""
-    return TrainOptions.checked(**values)

@@ -35,11 +35,8 @@ def open_sequences(dataset: Dataset, options: TrainOptions, processes: Processes
         evaluating = options.eval_every or options.exact_every
         return training, Sequences(dataset, "test", **common) if evaluating else None
 
-    def unpack() -> None:
-        opened()
-
     if processes.world > 1:
-        processes.from_first(unpack)
+        processes.from_first(lambda: opened() and None)
     return opened()
 
 

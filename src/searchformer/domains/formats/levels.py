@@ -4,12 +4,12 @@ Cells: `#` wall, space floor, `@` worker, `+` worker on dock, `$` box, `*` box o
 """
 
 import re
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from searchformer.domains.formats.source import FormatError, describe
+from searchformer.domains.grid import way_out
 
 MAX_SIDE = 1000
 """Rows and columns of a level."""
@@ -158,20 +158,5 @@ def _problem(grid: tuple[str, ...]) -> tuple[int, int, str] | None:
         return corner, 0, f"boxes and docks differ in number: {boxes} and {docks}"
     if not boxes:
         return corner, 0, "no boxes in this level"
-    return _opening(grid, worker=workers[0])
-
-
-def _opening(grid: tuple[str, ...], *, worker: int) -> tuple[int, int, str] | None:
-    """The cell at the grid's edge nearest to the worker that no wall keeps it from; None if the wall is closed."""
-    width, text = len(grid[0]), "".join(grid)
-    reached, frontier = bytearray(len(text)), deque([worker])
-    reached[worker] = True
-    while frontier:
-        y, x = divmod(at := frontier.popleft(), width)
-        if x in (0, width - 1) or y in (0, len(grid) - 1):
-            return x, y, "open border: the worker can leave the level here"
-        for neighbour in (at + width, at - width, at - 1, at + 1):
-            if text[neighbour] != "#" and not reached[neighbour]:
-                reached[neighbour] = True
-                frontier.append(neighbour)
-    return None
+    opening = way_out(grid, divmod(workers[0], len(grid[0]))[::-1])
+    return (*opening, "open border: the worker can leave the level here") if opening else None
