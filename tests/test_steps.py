@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_models import searches_of
 
 from searchformer.domains import KEYWORDS
 from searchformer.errors import SearchformerError
-from searchformer.search import Searcher
-from searchformer.solve import random_task
-from searchformer.tokens.grammar import write_text
 from searchformer.tokens.steps import (
     COST,
     KEYWORD,
@@ -24,7 +22,7 @@ from searchformer.tokens.steps import (
     next_alike,
     token_kinds,
 )
-from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
+from searchformer.tokens.vocabulary import EOS, Vocabulary
 
 KINDS = st.lists(st.sampled_from([NUMBER, WORD, COST, KEYWORD]), min_size=1, max_size=8).map(
     lambda kinds: np.array([WORD, KEYWORD, *kinds], dtype=np.uint8)
@@ -53,7 +51,7 @@ def cut_response(cutter, ids):
             pieces.append(piece)
             keywords.append(begun)
             piece, begun = [], keyword
-    return (pieces + [piece], keywords + [begun]) if piece else (pieces, keywords)
+    return ([*pieces, piece], [*keywords, begun]) if piece else (pieces, keywords)
 
 
 def cut_prompt(cutter, ids):
@@ -123,26 +121,12 @@ def test_the_next_alike_is_the_one_that_an_obvious_loop_finds(rows, length, seed
             assert found[row, at] == (later[0] if later else length)
 
 
-def sequences(domain, *, tasks=2):
-    """Vocabulary, prompts and responses of A*'s searches of a domain, with bos and eos."""
-    vocabulary = Vocabulary.of(domain.token_list())
-    prompts, responses = [], []
-    for seed in range(tasks):
-        task = random_task(domain, seed=seed)
-        found = Searcher(task.domain).search(task.problem, seed=seed)
-        prompt, trace, plan = (vocabulary.encode(part.split()) for part in write_text(domain, task.problem, found))
-        prompts.append(np.array([BOS, *prompt, EOS], dtype=np.int64))
-        responses.append(np.array([BOS, *trace, *plan, EOS], dtype=np.int64))
-    return vocabulary, prompts, responses
-
-
 def test_legal_responses_have_one_piece_per_step_and_prompts_one_per_word(domain):
-    vocabulary, prompts, responses = sequences(domain)
+    searches = searches_of(domain)
+    vocabulary, (places, prompt_places) = searches.vocabulary, searches.places
     kinds = token_kinds(vocabulary)
-    places = max(longest_piece(kinds[response[1:-1]]) for response in responses)
-    prompt_places = max(longest_piece(kinds[prompt[1:-1]], prompts=True) for prompt in prompts)
     cutter = Cutter(kinds, places, prompt_places)
-    for prompt, response in zip(prompts, responses, strict=True):
+    for prompt, response in zip(searches.prompts, searches.responses, strict=True):
         cut = cutter.responses(response[None], np.array([len(response)]))
         words = vocabulary.decode(response)
         assert cut.counts[0] == sum(word in (*KEYWORDS, "eos") for word in words)
@@ -153,7 +137,8 @@ def test_legal_responses_have_one_piece_per_step_and_prompts_one_per_word(domain
         asked = cutter.prompts(prompt[None], np.array([len(prompt)]))
         assert asked.counts[0] == sum(kinds[token] in (WORD, KEYWORD) for token in prompt)
         assert join(asked.ids[0]).tolist() == prompt.tolist()
-    assert pieces_of(Cutter(kinds, places - 1, prompt_places), responses) > pieces_of(cutter, responses)
+    narrower = Cutter(kinds, places - 1, prompt_places)
+    assert pieces_of(narrower, searches.responses) > pieces_of(cutter, searches.responses)
 
 
 def pieces_of(cutter, responses):
@@ -161,10 +146,10 @@ def pieces_of(cutter, responses):
 
 
 def test_closing_a_node_and_creating_it_again_name_the_state_that_was_created(smallest):
-    vocabulary, _, responses = sequences(smallest, tasks=1)
-    kinds = token_kinds(vocabulary)
-    cutter = Cutter(kinds, longest_piece(kinds[responses[0][1:-1]]), 1)
-    cut = cutter.responses(responses[0][None], np.array([len(responses[0])]))
+    searches = searches_of(smallest, tasks=1)
+    vocabulary, (response,) = searches.vocabulary, searches.responses
+    cutter = Cutter(token_kinds(vocabulary), *searches.places)
+    cut = cutter.responses(response[None], np.array([len(response)]))
     identities, by_state = cutter.identities(cut.ids)[0], {}
     for piece, keyword, identity in zip(as_lists(cut, 0), cut.keywords[0], identities, strict=True):
         if keyword in (vocabulary.ids["create"], vocabulary.ids["close"]):
@@ -176,7 +161,7 @@ def test_closing_a_node_and_creating_it_again_name_the_state_that_was_created(sm
 
 def test_a_step_longer_than_the_places_is_cut_and_its_parts_know_their_keyword():
     vocabulary = Vocabulary.of(["create", "close", "plan", "0", "1", "c0"])
-    ids = vocabulary.encode(["bos", *"create 0 1 c0 c0 close 1 eos".split()]).astype(np.int64)
+    ids = vocabulary.encode(["bos", *["create", "0", "1", "c0", "c0", "close", "1", "eos"]]).astype(np.int64)
     cut = Cutter(token_kinds(vocabulary), 3, 1).responses(ids[None], np.array([len(ids)]))
     assert [vocabulary.decode(piece) for piece in as_lists(cut, 0)] == [
         ["create"],
