@@ -1,4 +1,4 @@
-"""Step networks: probabilities that are exact, a loss that means what a token network's means, and the same samplers."""
+"""Step networks: exact probabilities, a loss that means what a token network's means, and the same samplers."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from searchformer.model.layers import mix_with_earlier
 from searchformer.rollout import Answer, Engine, Prompt, Sampling, sample_naively
 from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
-from searchformer.tokens.grammar import automaton_for, build_automaton
+from searchformer.tokens.grammar import Automaton, build_automaton
 from searchformer.tokens.steps import token_kinds
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
@@ -92,7 +92,9 @@ def mixture_by_hand(model, prompt, response):
         head.copy_key(normed_TD),
         torch.sigmoid(head.copy_gate(normed_TD)),
     )
-    pieces = [piece[piece >= 0].tolist() for piece in cutter.responses(response[None], np.array([len(response)])).ids[0]]
+    pieces = [
+        piece[piece >= 0].tolist() for piece in cutter.responses(response[None], np.array([len(response)])).ids[0]
+    ]
     states = [int(cutter.identities(np.pad(piece, (0, 9), constant_values=-1)[: cutter.places])) for piece in pieces]
     found = []
     for t, piece in enumerate(pieces):
@@ -264,3 +266,188 @@ def test_named_sizes_of_step_networks_say_so_and_the_papers_are_token_networks()
 def test_a_token_network_with_places_is_refused():
     with pytest.raises(SearchformerError, match="places and prompt_places must be 1"):
         make_config("dim=16,layers=2,heads=2,ffn=24,places=3", vocabulary=9)
+
+
+# --- sampling
+
+BACKENDS = {
+    "cpu": lambda model: CpuBackend(model, precision="fp32", threads=1),
+    "cpu-2-threads": lambda model: CpuBackend(model, precision="fp32", threads=2),
+    "device": lambda model: DeviceBackend(model, precision="fp32"),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    """Makes a backend of a model."""
+    return BACKENDS[request.param]
+
+
+def prompts_of(searches: Searches) -> list[Prompt]:
+    return [Prompt(f"task-{number}", prompt[1:-1]) for number, prompt in enumerate(searches.prompts)]
+
+
+def assert_same(found: list[Answer], expected: list[Answer]) -> None:
+    assert [(a.task_id, a.sample, a.finish, a.tokens.tolist()) for a in found] == [
+        (a.task_id, a.sample, a.finish, a.tokens.tolist()) for a in expected
+    ]
+    for one, other in zip(found, expected, strict=True):
+        assert one.log_probability == pytest.approx(other.log_probability, abs=1e-5 * max(len(one.tokens), 1) + 1e-6)
+
+
+def naive_answers(model, prompts, *, samples, **settings):
+    return [sample_naively(model, prompt, sample=s, **settings) for prompt in prompts for s in range(samples)]
+
+
+def inside_a_step(searches: Searches, row: int = 0) -> list[int]:
+    """The beginning of a search, up to the middle of a step; most of it is legal, so that there is much to copy."""
+    return searches.responses[row][1:30].tolist()
+
+
+def test_every_backend_gives_the_answers_of_the_obvious_sampler_in_every_domain(domain):
+    searches = searches_of(domain)
+    model, prompts = step_model(searches.vocabulary, *searches.places), prompts_of(searches)
+    for temperature, prefix in ((0.0, []), (1.0, []), (1.0, inside_a_step(searches))):
+        settings = {"max_tokens": len(prefix) + 17, "prefix": prefix, "seed": 3}
+        expected = naive_answers(model, prompts, samples=2, sampling=Sampling(temperature), **settings)
+        for make in BACKENDS.values():
+            engine = Engine(model, searches.vocabulary, backend=make(model), slots=3)
+            assert_same(engine.sample_all(prompts, samples=2, temperature=temperature, **settings), expected)
+
+
+def test_a_network_whose_places_are_too_few_samples_alike(maze, backend):
+    model, prompts = step_model(maze.vocabulary, 2, 2), prompts_of(maze)
+    engine = Engine(model, maze.vocabulary, backend=backend(model), slots=3)
+    settings = {"max_tokens": 45, "prefix": inside_a_step(maze)}
+    expected = naive_answers(model, prompts, samples=2, **settings)
+    assert_same(engine.sample_all(prompts, samples=2, **settings), expected)
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(0.6, top_k=3), Sampling(1.3, 0, 0.7), Sampling(1, 9, 0.5), Sampling(0.5)], ids=str
+)
+def test_top_k_top_p_and_temperature_are_those_of_the_obvious_sampler(maze, backend, sampling):
+    model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)[:2]
+    engine = Engine(model, maze.vocabulary, backend=backend(model))
+    expected = naive_answers(model, prompts, samples=2, sampling=sampling, max_tokens=25)
+    assert_same(engine.sample_all(prompts, samples=2, max_tokens=25, **vars(sampling)), expected)
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 6, 8])
+def test_a_prefix_may_end_anywhere_in_a_step(maze, backend, length):
+    model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)[:1]
+    engine = Engine(model, maze.vocabulary, backend=backend(model))
+    settings = {"max_tokens": 20, "prefix": maze.responses[0][1 : 1 + length].tolist()}
+    expected = naive_answers(model, prompts, samples=2, **settings)
+    assert_same(engine.sample_all(prompts, samples=2, **settings), expected)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 7, 9])
+def test_a_limit_may_cut_anywhere_in_a_piece(maze, backend, limit):
+    model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)[:2]
+    engine = Engine(model, maze.vocabulary, backend=backend(model))
+    found = engine.sample_all(prompts, samples=3, max_tokens=limit)
+    assert_same(found, naive_answers(model, prompts, samples=3, max_tokens=limit))
+    assert max(len(answer.tokens) for answer in found) == limit
+    (cut,) = engine.sample_all(prompts[:1], samples=1, max_tokens=limit, prefix=inside_a_step(maze))
+    assert (cut.tokens.tolist(), cut.finish, cut.log_probability) == (inside_a_step(maze)[:limit], "max_tokens", 0.0)
+
+
+def test_constrained_answers_follow_the_grammar_and_the_obvious_sampler(smallest):
+    searches = searches_of(smallest, tasks=1)
+    model, prompts = step_model(searches.vocabulary, *searches.places), prompts_of(searches)
+    settings = {"max_tokens": 40, "automaton": build_automaton(smallest, searches.vocabulary)}
+    expected = naive_answers(model, prompts, samples=3, **settings)
+    for make in BACKENDS.values():
+        engine = Engine(model, searches.vocabulary, backend=make(model))
+        found = engine.sample_all(prompts, samples=3, **settings)
+        assert_same(found, expected)
+    table = settings["automaton"].next_state
+    for answer in found:
+        state = settings["automaton"].start
+        for token in answer.tokens:
+            state = table[state, token]
+            assert state >= 0
+
+
+def endless(vocabulary: Vocabulary) -> Automaton:
+    """Everything but eos, for answers of a given length."""
+    next_state = np.zeros((1, len(vocabulary)), np.int32)
+    next_state[0, EOS] = -1
+    return Automaton(start=0, next_state=next_state, expects=("anything but the end",))
+
+
+def test_a_cache_too_small_for_all_makes_sequences_wait_and_changes_no_answer(maze, backend, monkeypatch):
+    """With one place, every token has a position, so that sequences take several blocks each."""
+    model, prompts = step_model(maze.vocabulary, 1, 1), prompts_of(maze)[:2]
+    made = backend(model)
+    settings = {"samples": 3, "max_tokens": 70, "automaton": endless(maze.vocabulary)}
+    roomy = Engine(model, maze.vocabulary, backend=made, slots=8).sample_all(prompts, **settings)
+    assert {len(answer.tokens) for answer in roomy} == {70}
+    starts, decode = [], made.decode
+
+    def watched(rows, *arguments):
+        starts.extend(rows.key[rows.position == 0].tolist())
+        return decode(rows, *arguments)
+
+    monkeypatch.setattr(made, "decode", watched)
+    tight = Engine(model, maze.vocabulary, backend=made, slots=8, cache_gb=5.5 * made.block_bytes / 1e9)
+    assert tight.blocks == 5  # a sequence takes 2 and its prompt 1
+    assert_same(tight.sample_all(prompts, **settings), roomy)
+    assert len(starts) > len(set(starts)) == len(roomy)
+
+
+def test_an_answer_does_not_depend_on_slots_or_on_the_other_prompts(maze):
+    model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)
+
+    def answers(slots, tasks, **kind):
+        engine = Engine(model, maze.vocabulary, slots=slots, precision="fp32", **kind)
+        return {(a.task_id, a.sample): a.tokens.tolist() for a in engine.sample(tasks, samples=6, max_tokens=60)}
+
+    together = answers(64, prompts, threads=1)
+    assert answers(1, prompts[::-1], threads=1) == together
+    assert answers(5, prompts, threads=2) == together
+    assert answers(3, prompts[1:2], threads=1) == {key: found for key, found in together.items() if key[0] == "task-1"}
+
+
+def test_an_engine_that_is_used_again_remembers_nothing(maze, backend):
+    model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)
+    engine = Engine(model, maze.vocabulary, backend=backend(model), slots=4)
+    first = engine.sample_all(prompts, samples=3, max_tokens=50)
+    engine.sample_all(prompts[::-1], samples=2, seed=9, max_tokens=80, prefix=inside_a_step(maze, row=1))
+    assert_same(engine.sample_all(prompts, samples=3, max_tokens=50), first)
+
+
+def test_the_samplers_log_probability_is_the_trainers(domain):
+    searches = searches_of(domain)
+    model, prompts = step_model(searches.vocabulary, *searches.places), prompts_of(searches)
+    for make in BACKENDS.values():
+        engine = Engine(model, searches.vocabulary, backend=make(model))
+        for answer in engine.sample_all(prompts, samples=3, max_tokens=60):
+            response = np.array([BOS, *answer.tokens, EOS])
+            with torch.inference_mode():
+                losses = model.losses(inputs_of(model, [searches.prompts[answer.prompt]], [response]))
+            sampled = losses if answer.finish == "eos" else losses[:-1]
+            assert answer.log_probability == pytest.approx(-float(sampled.sum()), abs=1e-5 * len(losses))
+
+
+@pytest.mark.parametrize(("kind", "precision"), [("cpu", "bf16"), ("cpu", "int8"), ("device", "bf16")])
+def test_narrow_caches_keep_probabilities_close(maze, kind, precision):
+    model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)
+    make = {"cpu": CpuBackend, "device": DeviceBackend}[kind]
+    prefixes = [response[1:-1].tolist() for response in maze.responses]
+    narrow, exact = (
+        [
+            engine.sample_all([prompt], samples=1, temperature=0, max_tokens=len(prefix) + 5, prefix=prefix)[0]
+            for prompt, prefix in zip(prompts, prefixes, strict=True)
+        ]
+        for engine in (
+            Engine(model, maze.vocabulary, backend=make(model, precision=each)) for each in (precision, "fp32")
+        )
+    )
+    same = [one.tokens.tolist() == other.tokens.tolist() for one, other in zip(narrow, exact, strict=True)]
+    assert sum(same) >= 3
+    for one, other in zip(narrow, exact, strict=True):
+        if one.tokens.tolist() == other.tokens.tolist():
+            assert one.log_probability == pytest.approx(other.log_probability, abs=0.3)
+    assert any(one.log_probability != other.log_probability for one, other in zip(narrow, exact, strict=True))
