@@ -1,6 +1,5 @@
 """Step networks through training and the command line: everything that works for a token network works for them."""
 
-import functools
 import json
 import os
 import subprocess
@@ -156,16 +155,6 @@ def test_bf16_products_give_nearly_the_gradient_of_fp32(dataset):
     assert half_loss == pytest.approx(exact_loss, rel=0.01)
     assert half_loss != exact_loss
     assert functional.cosine_similarity(exact, rounded, dim=0) > 0.99
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute")
-def test_compiled_blocks_train_as_plain_ones_do(dataset, tmp_path, monkeypatch):
-    """Through torch.compile's tracing and gradients, without its C++ code, which takes a compiler and a minute."""
-    compile_block = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compile_block, backend="aot_eager"))
-    for name in ("plain", "compiled"):
-        train(options(dataset, batch_size=30, steps=1, compile=name == "compiled"), tmp_path / name)
-    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), rel=1e-5)
 
 
 def test_scores_are_what_a_plain_count_gives(dataset):
