@@ -58,7 +58,7 @@ def any_sequences(seed, count=3, longest=24):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_all_tokens_together_have_probability_1_at_every_target_of_any_sequence(seed, places, prompt_places):
     model = step_model(WORDS, places, prompt_places, seed=seed % 7)
     prompts, responses = any_sequences(seed)
@@ -307,7 +307,7 @@ def inside_a_step(searches: Searches, row: int = 0) -> list[int]:
 def test_every_backend_gives_the_answers_of_the_obvious_sampler_in_every_domain(domain):
     searches = searches_of(domain)
     model, prompts = step_model(searches.vocabulary, *searches.places), prompts_of(searches)
-    for temperature, prefix in ((0.0, []), (1.0, []), (1.0, inside_a_step(searches))):
+    for temperature, prefix in ((0.0, []), (1.0, inside_a_step(searches))):
         settings = {"max_tokens": len(prefix) + 17, "prefix": prefix, "seed": 3}
         expected = naive_answers(model, prompts, samples=2, sampling=Sampling(temperature), **settings)
         for make in BACKENDS.values():
@@ -333,7 +333,7 @@ def test_top_k_top_p_and_temperature_are_those_of_the_obvious_sampler(maze, back
     assert_same(engine.sample_all(prompts, samples=2, max_tokens=25, **vars(sampling)), expected)
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, 6, 8])
+@pytest.mark.parametrize("length", [0, 1, 3, 6])
 def test_a_prefix_may_end_anywhere_in_a_step(maze, backend, length):
     model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)[:1]
     engine = Engine(model, maze.vocabulary, backend=backend(model))
@@ -342,7 +342,7 @@ def test_a_prefix_may_end_anywhere_in_a_step(maze, backend, length):
     assert_same(engine.sample_all(prompts, samples=2, **settings), expected)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 4, 7, 9])
+@pytest.mark.parametrize("limit", [1, 4, 7])
 def test_a_limit_may_cut_anywhere_in_a_piece(maze, backend, limit):
     model, prompts = step_model(maze.vocabulary, *maze.places), prompts_of(maze)[:2]
     engine = Engine(model, maze.vocabulary, backend=backend(model))

@@ -69,7 +69,7 @@ def as_lists(cut, row):
 
 
 @given(cuttings())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_response_is_cut_as_the_obvious_loop_does_and_joined_again(cutting):
     cutter, ids, lengths = cutting
     cut = cutter.responses(ids, lengths)
@@ -83,7 +83,7 @@ def test_every_response_is_cut_as_the_obvious_loop_does_and_joined_again(cutting
 
 
 @given(cuttings())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_prompt_is_cut_as_the_obvious_loop_does_and_joined_again(cutting):
     cutter, ids, lengths = cutting
     cut = cutter.prompts(ids, lengths)
