@@ -417,3 +417,14 @@ def test_unknown_precisions_are_refused(model: Transformer) -> None:
         Engine(model, VOCABULARY, precision="fp8")
     with pytest.raises(SearchformerError, match="one of auto, fp32, bf16; found 'int8'"):
         DeviceBackend(model, precision="int8")
+
+
+@pytest.mark.parametrize("make", BACKENDS.values(), ids=BACKENDS)
+def test_a_token_network_with_shift_answers_as_the_obvious_sampler_does(make, prompts: list[Prompt]) -> None:
+    config = ModelConfig(vocabulary=len(VOCABULARY), dim=24, layers=2, heads=2, ffn=40, positions=400, shift=3)
+    model = Transformer(config, generator=torch.Generator().manual_seed(1))
+    for block in model.decoder.layers:
+        torch.nn.init.normal_(block.shift, generator=torch.Generator().manual_seed(2))
+    engine = Engine(model, VOCABULARY, backend=make(model), slots=4)
+    expected = [sample_naively(model, prompt, sample=s, max_tokens=20) for prompt in prompts[:3] for s in range(2)]
+    assert_same(engine.sample_all(prompts[:3], samples=2, max_tokens=20), expected)

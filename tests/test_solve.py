@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from command import invoke
-from torch.nn import functional
 
 from searchformer import pretrained
 from searchformer.commands.solve import frames_of
@@ -30,6 +29,7 @@ from searchformer.solve import (
     solve,
 )
 from searchformer.tokens.grammar import write_text
+from searchformer.tokens.steps import token_kinds
 from searchformer.tokens.vocabulary import Vocabulary
 
 MAZE = {"width": 4, "height": 4, "start": [0, 0], "goal": [2, 2], "walls": [[1, 1], [2, 1], [0, 3], [3, 3]]}
@@ -50,12 +50,12 @@ LEVELS = """; the first
 SETTINGS = {"width": 4, "height": 4}
 
 
-def make_model(directory, *, domain="maze", settings=SETTINGS, steps=0):
+def make_model(directory, *, domain="maze", settings=SETTINGS, steps=0, **shape):
     """A tiny model: untrained, or one that knows A*'s answers to `MAZE` and nothing else."""
     made = make_domain(domain, settings)
     vocabulary = Vocabulary.of(made.token_list())
-    config = ModelConfig(vocabulary=len(vocabulary), dim=32, layers=1, heads=2, ffn=64)
-    model = Transformer(config, generator=torch.Generator().manual_seed(0))
+    config = ModelConfig(vocabulary=len(vocabulary), dim=32, layers=1, heads=2, ffn=64, **shape)
+    model = Transformer(config, generator=torch.Generator().manual_seed(0), kinds=token_kinds(vocabulary))
     if steps:
         learn_by_heart(model, vocabulary, make_task(MAZE, settings=settings), steps=steps)
     save_model(model, vocabulary, directory, trained={"domain": domain, "settings": settings, "step": steps})
@@ -66,14 +66,13 @@ def learn_by_heart(model, vocabulary, task, *, steps):
     """Fit the model to one of A*'s answers."""
     found = Searcher(task.domain).search(task.problem, seed=1)
     prompt, trace, plan = (vocabulary.encode(text.split()) for text in write_text(task.domain, task.problem, found))
-    prompt_1S = torch.tensor([[0, *prompt, 1]], dtype=torch.int64)
-    response_1T = torch.tensor([[0, *trace, *plan, 1]], dtype=torch.int64)
+    prompt_1S, response_1T = np.array([[0, *prompt, 1]]), np.array([[0, *trace, *plan, 1]])
+    inputs = model.inputs(prompt_1S, np.array([prompt_1S.size]), response_1T, np.array([response_1T.size]))
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on a busy machine threads wait for each other longer than so small a model computes
     for _ in range(steps):
-        logits_1TV = model(prompt_1S, response_1T[:, :-1])
-        loss = functional.cross_entropy(logits_1TV[0], response_1T[0, 1:])
+        loss = model.losses(inputs).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -280,6 +279,18 @@ def test_a_packaged_model_has_half_the_bytes_and_reads_back_as_float32(skilled, 
         assert weight.dtype == torch.float32
         assert torch.allclose(weight, before.state_dict()[name], rtol=1e-3, atol=1e-7)
     assert solve(make_task(MAZE), model=tmp_path / "maze-4x4", samples=4).planner == "model"
+
+
+def test_a_step_network_solves_before_and_after_it_is_packaged(command, maze_file, tmp_path):
+    shape = {"unit": "step", "shift": 2, "places": 5, "prompt_places": 3}
+    model, packaged = make_model(tmp_path / "model", steps=100, **shape), tmp_path / "maze-4x4"
+    package_model(model, packaged, made_with=["searchformer run tiny"])
+    for directory in (model, packaged):
+        record = json.loads(command(maze_file, "--model", directory, "--json", "--samples", 4).stdout.splitlines()[-1])
+        assert (record["planner"], record["moves"], record["answers"]) == ("model", "ddrr", {"optimal": 4})
+    (before, _), (after, _) = load_model(model), load_model(packaged)
+    assert torch.equal(before.token_kinds, after.token_kinds)
+    assert after.decoder.head.superseded.dtype == torch.float32
 
 
 def test_the_model_card_says_what_was_trained_and_measured(skilled, tmp_path):

@@ -318,7 +318,7 @@ def test_compiled_blocks_train_as_plain_ones_do(dataset, tmp_path, monkeypatch):
     """Through torch.compile's tracing and gradients, without its C++ code, which takes a compiler and a minute."""
     compile_block = torch.nn.Module.compile
     monkeypatch.setattr(torch.nn.Module, "compile", functools.partialmethod(compile_block, backend="aot_eager"))
-    shape = "dim=8,layers=1,heads=1,ffn=8"  # layers share their code
+    shape = "dim=8,layers=1,heads=1,ffn=8,shift=2"  # layers share their code, and step networks have the same ones
     for name in ("plain", "compiled"):  # large batches are always padded: a batch without padding is traced anew
         settings = options(dataset, model=shape, batch_size=30, steps=3, compile=name == "compiled")
         train(settings, tmp_path / name)

@@ -42,7 +42,7 @@ class StepEmbedding(nn.Module):
     def forward(self, ids_BLP: Tensor) -> Tensor:
         """Vectors [B, L, D] of pieces."""
         if self.places == 1:
-            return functional.embedding(ids_BLP[..., 0], self.weight)
+            return functional.embedding(ids_BLP[..., 0].clamp(min=0), self.weight)  # padding may hold NOTHING
         rows_NP = self.rows(ids_BLP).flatten(0, -2)
         nothing = self.places * self.tokens
         vectors_ND = functional.embedding_bag(rows_NP, self.weight, mode="sum", padding_idx=nothing)

@@ -53,8 +53,19 @@ def load_model(
         )
     model = Transformer(config, device="meta")
     try:
-        model.load_state_dict(load_file(directory / WEIGHTS), assign=True)
+        weights = load_file(directory / WEIGHTS)
+        _check_unit(directory, config, "step" if "token_kinds" in weights else "token")
+        model.load_state_dict(weights, assign=True)
     except (OSError, SafetensorError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        raise SearchformerError(f"{directory / WEIGHTS} does not hold the weights of this model: {first}") from error
+        reason = " ".join(str(error).splitlines()[:2]).replace("\t", "")
+        raise SearchformerError(f"{directory / WEIGHTS} does not hold the weights of this model: {reason}") from error
     return model.to(device=device, dtype=dtype), vocabulary
+
+
+def _check_unit(directory: Path, config: ModelConfig, found: str) -> None:
+    """Raise unless the weights are those of the kind of network that the configuration describes."""
+    if found != config.unit:
+        raise SearchformerError(
+            f"{directory}: {CONFIG} describes a {config.unit} network, {WEIGHTS} holds the weights of a {found} "
+            "network: restore the files that were written together"
+        )

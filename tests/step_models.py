@@ -1,0 +1,69 @@
+"""Small step networks with random weights, and searches of a domain for them to read."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from searchformer.domains import Domain
+from searchformer.model import ModelConfig, Transformer
+from searchformer.search import Searcher
+from searchformer.solve import random_task
+from searchformer.tokens.grammar import write_text
+from searchformer.tokens.steps import longest_piece, token_kinds
+from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
+
+SHAPE = {"dim": 16, "layers": 2, "heads": 2, "ffn": 24, "shift": 2, "positions": 800}
+
+
+@dataclass(frozen=True)
+class Searches:
+    """A*'s searches of one domain."""
+
+    vocabulary: Vocabulary
+    prompts: list[np.ndarray]
+    """int64, with bos and eos."""
+    responses: list[np.ndarray]
+    """The same."""
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Tokens of the longest piece of a response, and of a prompt."""
+        kinds = token_kinds(self.vocabulary)
+        responses = max(longest_piece(kinds[response[1:-1]]) for response in self.responses)
+        return responses, max(longest_piece(kinds[prompt[1:-1]], prompts=True) for prompt in self.prompts)
+
+
+def searches_of(domain: Domain, *, tasks: int = 2) -> Searches:
+    """Searches of the first random tasks of a domain."""
+    vocabulary = Vocabulary.of(domain.token_list())
+    prompts, responses = [], []
+    for seed in range(tasks):
+        task = random_task(domain, seed=seed)
+        found = Searcher(task.domain).search(task.problem, seed=seed)
+        prompt, trace, plan = (vocabulary.encode(part.split()) for part in write_text(domain, task.problem, found))
+        prompts.append(np.array([BOS, *prompt, EOS], dtype=np.int64))
+        responses.append(np.array([BOS, *trace, *plan, EOS], dtype=np.int64))
+    return Searches(vocabulary, prompts, responses)
+
+
+def step_model(vocabulary: Vocabulary, places: int, prompt_places: int, *, seed: int = 0, **shape: int) -> Transformer:
+    """A network whose every part, shift and copying included, has a say in what it writes."""
+    config = ModelConfig(
+        vocabulary=len(vocabulary), unit="step", places=places, prompt_places=prompt_places, **{**SHAPE, **shape}
+    )
+    generator = torch.Generator().manual_seed(seed)
+    model = Transformer(config, generator=generator, kinds=token_kinds(vocabulary))
+    for name, parameter in model.named_parameters():
+        if "shift" in name or "copy_" in name:
+            torch.nn.init.normal_(parameter, std=0.5, generator=generator)
+    return model.eval()
+
+
+def padded(sequences: list[np.ndarray], *, padding: int = 0, extra: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Sequences as one array [B, L], and their lengths."""
+    lengths = np.array([len(sequence) for sequence in sequences])
+    ids = np.full((len(sequences), lengths.max() + extra), padding)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = sequence
+    return ids, lengths

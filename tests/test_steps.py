@@ -1,0 +1,203 @@
+"""Sequences cut into pieces: every sequence comes back whole, and the vectorised cut is the obvious one."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from step_models import searches_of
+
+from searchformer.domains import KEYWORDS
+from searchformer.errors import SearchformerError
+from searchformer.tokens.steps import (
+    COST,
+    KEYWORD,
+    NOTHING,
+    NUMBER,
+    WORD,
+    Cutter,
+    join,
+    longest_piece,
+    next_alike,
+    token_kinds,
+)
+from searchformer.tokens.vocabulary import EOS, Vocabulary
+
+KINDS = st.lists(st.sampled_from([NUMBER, WORD, COST, KEYWORD]), min_size=1, max_size=8).map(
+    lambda kinds: np.array([WORD, KEYWORD, *kinds], dtype=np.uint8)
+)
+
+
+@st.composite
+def cuttings(draw):
+    """A cutter of any vocabulary, and a padded batch of any ids with its lengths."""
+    kinds = draw(KINDS)
+    cutter = Cutter(kinds, draw(st.integers(1, 6)), draw(st.integers(1, 6)))
+    lengths = np.array(draw(st.lists(st.integers(1, 25), min_size=1, max_size=4)))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    ids = generator.integers(len(kinds), size=(len(lengths), lengths.max() + draw(st.integers(0, 3))))
+    return cutter, ids, lengths
+
+
+def cut_response(cutter, ids):
+    """Pieces of what follows the first id, and the keyword that began the step of each."""
+    pieces, keywords, piece, keyword, begun = [], [], [], NOTHING, NOTHING
+    for token in ids[1:]:
+        piece.append(token)
+        if cutter.kinds[token] == KEYWORD:
+            keyword = token
+        if cutter.kinds[token] == KEYWORD or len(piece) == cutter.places:
+            pieces.append(piece)
+            keywords.append(begun)
+            piece, begun = [], keyword
+    return ([*pieces, piece], [*keywords, begun]) if piece else (pieces, keywords)
+
+
+def cut_prompt(cutter, ids):
+    pieces = []
+    for token in ids:
+        begins = cutter.kinds[token] in (WORD, KEYWORD)
+        if not pieces or begins or len(pieces[-1]) == cutter.prompt_places:
+            pieces.append([])
+        pieces[-1].append(token)
+    return pieces
+
+
+def as_lists(cut, row):
+    return [join(piece[None]).tolist() for piece in cut.ids[row, : cut.counts[row]]]
+
+
+@given(cuttings())
+@settings(max_examples=120, deadline=None)
+def test_every_response_is_cut_as_the_obvious_loop_does_and_joined_again(cutting):
+    cutter, ids, lengths = cutting
+    cut = cutter.responses(ids, lengths)
+    for row, length in enumerate(lengths):
+        own = ids[row, :length].tolist()
+        pieces, keywords = cut_response(cutter, own)
+        assert as_lists(cut, row) == pieces
+        assert cut.keywords[row, : cut.counts[row]].tolist() == keywords
+        assert join(cut.ids[row]).tolist() == own[1:]
+        assert (cut.keywords[row, cut.counts[row] :] == NOTHING).all()
+
+
+@given(cuttings())
+@settings(max_examples=120, deadline=None)
+def test_every_prompt_is_cut_as_the_obvious_loop_does_and_joined_again(cutting):
+    cutter, ids, lengths = cutting
+    cut = cutter.prompts(ids, lengths)
+    for row, length in enumerate(lengths):
+        own = ids[row, :length].tolist()
+        assert as_lists(cut, row) == cut_prompt(cutter, own)
+        assert join(cut.ids[row]).tolist() == own
+
+
+@given(cuttings())
+@settings(max_examples=100, deadline=None)
+def test_identities_are_equal_where_the_same_state_stands_at_the_same_places(cutting):
+    cutter, ids, lengths = cutting
+    pieces = cutter.responses(ids, lengths).ids.reshape(-1, cutter.places)
+
+    def state(piece):
+        named = [(place, token) for place, token in enumerate(piece.tolist()) if token > EOS]
+        return tuple(pair for pair in named if cutter.kinds[pair[1]] in (NUMBER, WORD))
+
+    found = cutter.identities(pieces)
+    states = [state(piece) for piece in pieces]
+    assert [bool(identity) for identity in found] == [bool(each) for each in states]
+    assert len(set(found.tolist())) == len(set(states))
+    assert len(set(zip(found.tolist(), states, strict=True))) == len(set(states))
+
+
+@given(st.integers(1, 4), st.integers(0, 12), st.integers(0, 2**32 - 1))
+@settings(max_examples=100, deadline=None)
+def test_the_next_alike_is_the_one_that_an_obvious_loop_finds(rows, length, seed):
+    identities = np.random.default_rng(seed).integers(4, size=(rows, length))
+    found = next_alike(identities)
+    for row in range(rows):
+        for at, identity in enumerate(identities[row]):
+            later = [other for other in range(at + 1, length) if identity and identities[row, other] == identity]
+            assert found[row, at] == (later[0] if later else length)
+
+
+def test_legal_responses_have_one_piece_per_step_and_prompts_one_per_word(domain):
+    searches = searches_of(domain)
+    vocabulary, (places, prompt_places) = searches.vocabulary, searches.places
+    kinds = token_kinds(vocabulary)
+    cutter = Cutter(kinds, places, prompt_places)
+    for prompt, response in zip(searches.prompts, searches.responses, strict=True):
+        cut = cutter.responses(response[None], np.array([len(response)]))
+        words = vocabulary.decode(response)
+        assert cut.counts[0] == sum(word in (*KEYWORDS, "eos") for word in words)
+        assert join(cut.ids[0]).tolist() == response[1:].tolist()
+        steps = [vocabulary.decode(piece)[-1] for piece in as_lists(cut, 0)]
+        assert ["eos" if step == "eos" else step in KEYWORDS for step in steps] == [True] * (len(steps) - 1) + ["eos"]
+        assert cut.keywords[0].tolist() == [NOTHING, *(vocabulary.ids[step] for step in steps[:-1])]
+        asked = cutter.prompts(prompt[None], np.array([len(prompt)]))
+        assert asked.counts[0] == sum(kinds[token] in (WORD, KEYWORD) for token in prompt)
+        assert join(asked.ids[0]).tolist() == prompt.tolist()
+    narrower = Cutter(kinds, places - 1, prompt_places)
+    assert pieces_of(narrower, searches.responses) > pieces_of(cutter, searches.responses)
+
+
+def pieces_of(cutter, responses):
+    return sum(int(cutter.responses(each[None], np.array([len(each)])).counts[0]) for each in responses)
+
+
+def test_closing_a_node_and_creating_it_again_name_the_state_that_was_created(smallest):
+    searches = searches_of(smallest, tasks=1)
+    vocabulary, (response,) = searches.vocabulary, searches.responses
+    cutter = Cutter(token_kinds(vocabulary), *searches.places)
+    cut = cutter.responses(response[None], np.array([len(response)]))
+    identities, by_state = cutter.identities(cut.ids)[0], {}
+    for piece, keyword, identity in zip(as_lists(cut, 0), cut.keywords[0], identities, strict=True):
+        if keyword in (vocabulary.ids["create"], vocabulary.ids["close"]):
+            by_state.setdefault(tuple(piece[:-3]), set()).add(identity)  # two costs and the next keyword follow
+    assert len(by_state) > 2
+    assert all(len(found) == 1 for found in by_state.values())
+    assert len(set.union(*by_state.values())) == len(by_state)
+
+
+def test_a_step_longer_than_the_places_is_cut_and_its_parts_know_their_keyword():
+    vocabulary = Vocabulary.of(["create", "close", "plan", "0", "1", "c0"])
+    ids = vocabulary.encode(["bos", *["create", "0", "1", "c0", "c0", "close", "1", "eos"]]).astype(np.int64)
+    cut = Cutter(token_kinds(vocabulary), 3, 1).responses(ids[None], np.array([len(ids)]))
+    assert [vocabulary.decode(piece) for piece in as_lists(cut, 0)] == [
+        ["create"],
+        ["0", "1", "c0"],
+        ["c0", "close"],
+        ["1", "eos"],
+    ]
+    known = [None if keyword == NOTHING else vocabulary.tokens[keyword] for keyword in cut.keywords[0]]
+    assert known == [None, "create", "create", "close"]
+
+
+def test_tokens_are_of_the_kind_that_their_text_says():
+    vocabulary = Vocabulary.of(["create", "close", "plan", "0", "12", "c0", "c117", "c", "cx", "wall", "create2"])
+    kinds = dict(zip(vocabulary.tokens, token_kinds(vocabulary).tolist(), strict=True))
+    expected = {KEYWORD: "create close plan eos", NUMBER: "0 12", COST: "c0 c117", WORD: "bos c cx wall create2"}
+    assert kinds == {token: kind for kind, tokens in expected.items() for token in tokens.split()}
+
+
+def test_a_vocabulary_without_keywords_is_refused_in_one_line():
+    with pytest.raises(SearchformerError, match="needs the keywords create, close, plan; the vocabulary lacks close"):
+        token_kinds(Vocabulary.of(["create", "plan", "0"]))
+    with pytest.raises(SearchformerError, match=r"lacks create, close, plan$"):
+        token_kinds(Vocabulary.of("abc"))
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_the_longest_piece_is_that_of_the_longest_step(seed, prompts):
+    generator = np.random.default_rng(seed)
+    begins = (WORD, KEYWORD) if prompts else (KEYWORD,)
+    kinds = np.array([begins[0], *generator.integers(4, size=generator.integers(0, 40))], dtype=np.uint8)
+    starts = [at for at, kind in enumerate(kinds) if kind in begins] + [len(kinds)]
+    longest = max(end - start for start, end in pairwise(starts))
+    assert longest_piece(kinds, prompts=prompts) == (longest if prompts else max(longest, 2))
+
+
+def test_the_longest_piece_of_nothing_leaves_room_for_one():
+    empty = np.empty(0, dtype=np.uint8)
+    assert (longest_piece(empty), longest_piece(empty, prompts=True)) == (2, 1)
