@@ -164,6 +164,13 @@ def test_plain_progress_says_once_that_all_is_done(capsys):
     ]
 
 
+def test_plain_progress_gives_no_rate_for_work_that_was_done_before(monkeypatch, capsys):
+    monkeypatch.setattr("searchformer.commands.progress.time.monotonic", lambda: 5.0)
+    with TerminalDisplay().bar("judge", unit="answers") as update:
+        update(160, 160, "")
+    assert capsys.readouterr().err == "judge: 160 of 160 answers\n"
+
+
 def test_stdin_may_stand_anywhere_among_the_words(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"width": 0}')))
     assert run(["trace", "maze", "-", "--deterministic"]) == 1

@@ -479,7 +479,7 @@ def test_small_models_train_side_by_side(tmp_path, monkeypatch):
     outcome = run_recipe(recipe, tmp_path / "run", display=display, workers=1, jobs=2, command="")
     trained = [f"train/tiny-search-seed{seed}" for seed in range(3)]
     assert set(outcome.ran[1:4]) == set(trained)
-    assert "training 3 models, 2 at a time; what they say is in train/NAME.log" in display.lines
+    assert "training 3 models, 2 at a time; their output is in train/NAME.log" in display.lines
     assert all("20 of 20 steps" in (tmp_path / f"run/{key}.log").read_text() for key in trained)
     assert [name for name, _ in outcome.evaluations] == [f"tiny-search-seed{seed}" for seed in range(3)]
 

@@ -38,7 +38,7 @@ DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def make_app(asked: str | None = None) -> App:
-    """The application. The help of the command `asked` for is its function's text, that of the others one line."""
+    """The application. The command `asked` for gets its function's text as help, the others one line each."""
     app = App(
         name="searchformer",
         help="Transformers that learn to plan by imitating A*, then search less than A* does.",
@@ -124,7 +124,7 @@ def _usage_error(error: CycloptsError) -> str:
 
 
 def _paragraphs(command: str) -> str:
-    """The text of a command's function, a line per paragraph."""
+    """The docstring of a command's function, each paragraph as one line."""
     text = inspect.getdoc(import_module(f"searchformer.commands.{command}").run) or ""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 Update = Callable[[int, int, str], None]
-"""Hears what is done, of how much, and a note."""
+"""Called with how much is done, of how much, and a note."""
 
 
 class Display(Protocol):

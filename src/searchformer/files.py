@@ -21,7 +21,7 @@ LOCK = ".lock"
 
 
 def temporary_beside(path: Path) -> Path:
-    """A hidden name beside `path` that no other process has, in another container or on another machine either."""
+    """A hidden name beside `path` that no other process has, not even in another container or on another machine."""
     return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
 
 
@@ -85,7 +85,7 @@ def locked(directory: Path, *, doing: str, name: str = LOCK, wait_seconds: float
 
 
 def require_same(found: Mapping[str, Any], asked: Mapping[str, Any], *, where: Path, what: str) -> None:
-    """Raise, naming what differs, unless `what` is found `where` was made with the options asked for.
+    """Raise, naming what differs, unless what `where` holds (`what`) was made with the options asked for.
 
     Options that only `found` has do not matter; one that only `asked` has counts as None in `found`.
     """

@@ -1,4 +1,4 @@
-"""Options: a field of a model is the only text of an option.
+"""Options: an option is written once, as a field of a model.
 
 Its name, type, bounds, default and the line below it serve the command line and its help, recipes, stored
 configurations and the check that a resumed run is the same run.

@@ -55,7 +55,7 @@ class Verdict:
     verdict: str
     """`optimal` or `feasible` if the whole answer follows the grammar and its plan solves the task; else `invalid`."""
     reason: str | None
-    """Why it is invalid: the first reason found. A search that is wrong, but well formed, is none."""
+    """Why it is invalid: the first reason found. A search that is wrong but well formed is not a reason."""
     plan_length: int
     """Nodes of the answer's plan; -1 without one."""
     optimal_length: int

@@ -19,11 +19,11 @@ class RoundsOptions(LearningOptions):
     tasks: int | None = Field(default=None, ge=1)
     """Use the first N training tasks by task id; all if left out."""
     fresh: bool = False
-    """Use other training tasks in every round: the next --tasks by task id, after the last ones the first again."""
+    """Use other training tasks in every round: the next --tasks by task id, starting over after the last."""
     rule: str = "paper"
     """Which answers replace a trace: paper, several, sound or legal."""
     temperature: float = Field(default=1.0, gt=0)
-    """Of sampling answers to training tasks; test tasks are answered at 1."""
+    """Sampling temperature for training tasks; test tasks are always answered at 1."""
     steps: int = Field(default=10_000, ge=1)
     """Fine-tuning steps per round."""
     eval_tasks: int | None = Field(default=None, ge=1)
@@ -31,9 +31,9 @@ class RoundsOptions(LearningOptions):
     eval_samples: int = Field(default=64, ge=1)
     """Answers per test task."""
     control: Annotated[bool, MayChange] = False
-    """Also fine-tune on the original traces, for as many steps."""
+    """Also fine-tune on the original traces for as many steps, for comparison."""
     seed: int = Field(default=0, ge=0)
-    """Of sampling and of the order of batches."""
+    """Decides which answers are sampled, and the order of the batches."""
     processes: Annotated[int, MayChange] = Field(default=1, ge=1)
     """Training processes on this machine: cores of a CPU, or GPUs."""
 

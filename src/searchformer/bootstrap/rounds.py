@@ -3,14 +3,14 @@
 In: a trained model and its data set. Out, per round, everything that was made:
 
     bootstrap.json              what was asked, and where each round's model and evaluation are
-    round-0/rollout             the model as it came, on test tasks
+    round-0/rollout             the model as it was given, on test tasks
     round-K/answers             its answers to training tasks
     round-K/data                the data set with shorter traces
     round-K/train               the fine-tuning run; round-K/train/model is the next model
     round-K/rollout             that model on test tasks
     control-K/train, rollout    the same fine-tuning on the original traces, for comparison
 
-Test tasks choose nothing. Killed and started again, it continues where it was.
+Test tasks play no part in the selection. Killed and started again, it continues where it stopped.
 Try: `searchformer bootstrap --model DIR --data DIR --out DIR`.
 """
 
@@ -61,16 +61,16 @@ def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[s
 
 
 def _require_same(options: BootstrapOptions, out: Path) -> None:
-    """Raise, naming what differs, if `out` holds rounds with other options; more rounds of the same are welcome.
+    """Raise, naming what differs, if `out` holds rounds with other options; more rounds of the same are allowed.
 
-    The model and the data set are known by their content, wherever they are.
+    The model and the data set are recognised by their content, wherever they are stored.
     """
     path = out / "options.json"
     asked = options.result_fields()
     asked["model"] = file_digest(model_directory(options.model) / WEIGHTS)
     asked["data"] = file_digest(options.data / MANIFEST)
     if path.exists():
-        defaults = BootstrapOptions(model=Path(), data=Path()).result_fields()  # of options that came later
+        defaults = BootstrapOptions(model=Path(), data=Path()).result_fields()  # for options added since
         found = defaults | read_json(path, what="bootstrap run")
         require_same(found, asked, where=out, what="a bootstrap run")
     write_json(path, asked)

@@ -18,7 +18,8 @@ def run(
 ) -> None:
     """Sample answers to training tasks, keep the shorter searches with optimal plans, fine-tune, evaluate, repeat.
 
-    Only training tasks choose. Every round's data and model are kept; run the same command again to continue.
+    Test tasks play no part in the selection. Every round's data and model are kept. If it is interrupted, run the same
+    command again to continue.
     """
     from searchformer.bootstrap.rounds import bootstrap
     from searchformer.commands.progress import TerminalDisplay
@@ -26,4 +27,5 @@ def run(
 
     options = options.model_copy(update={"model": resolve_model(options.model)})
     state = bootstrap(options, out, display=TerminalDisplay())
-    print(json.dumps(state) if as_json else f"{out}: {options.rounds} rounds; `searchformer report {out}` draws them")
+    rounds = "1 round" if options.rounds == 1 else f"{options.rounds} rounds"
+    print(json.dumps(state) if as_json else f"{out}: {rounds}; `searchformer report {out}` draws them")

@@ -13,7 +13,7 @@ from searchformer.options import OptionsModel
 
 
 class WorkOptions(OptionsModel):
-    """Who makes it, and whether it is added to."""
+    """How many processes make it, and whether it adds to an existing data set."""
 
     workers: int = Field(default=1, ge=1)
     """Processes; the result is the same for any number."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class InspectOptions(OptionsModel):
-    """How much is looked at."""
+    """How much of the data set is examined and drawn."""
 
     tasks: int = Field(default=3, ge=0)
     """Tasks to draw, with their plans."""
@@ -64,7 +64,7 @@ def run(
         )
 
 
-# --- what is said
+# --- what is printed
 
 
 def _rejected(dataset: "Dataset") -> dict[str, int]:
@@ -73,7 +73,7 @@ def _rejected(dataset: "Dataset") -> dict[str, int]:
 
 
 def _facts(dataset: "Dataset", lengths: dict[str, Any], leakage: "Leakage", *, verified: bool) -> dict[str, Any]:
-    """Everything that is known, for `--json`."""
+    """Everything that was found, for `--json`."""
     manifest = dataset.manifest
     return {
         "directory": str(dataset.directory),

@@ -25,7 +25,7 @@ class TerminalDisplay:
 
     @contextlib.contextmanager
     def bar(self, title: str, *, unit: str) -> Iterator[Update]:
-        """Show progress while a block runs. It begins with the first update, as getting ready has no rate."""
+        """Show progress while a block runs, from the first update on: time spent on preparations has no rate."""
         bar: _Bar | _PlainLines | None = None
         with contextlib.ExitStack() as stack:
 
@@ -41,7 +41,7 @@ class TerminalDisplay:
 
 
 class _Rate:
-    """How fast work goes; what an earlier run had done is there at once and says nothing about it."""
+    """How fast work goes. What an earlier run did is reported at once, and does not count."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -86,7 +86,7 @@ class _PlainLines:
         self.title, self.unit, self.rate = title, unit, _Rate()
         self.shown = time.monotonic()
         self.completed: int | None = None
-        """The total whose completion was said."""
+        """The total that was last reported as complete."""
 
     def update(self, done: int, total: int, note: str) -> None:
         now, rate = time.monotonic(), self.rate(done)
@@ -94,6 +94,7 @@ class _PlainLines:
         if now - self.shown < PLAIN_SECONDS and not complete:
             return
         self.shown, self.completed = now, total if done >= total else None
-        left = f"{(total - done) / rate:,.0f} s left" if rate > 0 else "time left unknown"
-        text = f"{self.title}: {done:,} of {total:,} {self.unit}, {_per_second(rate)}/s, {left}"
+        text = f"{self.title}: {done:,} of {total:,} {self.unit}"
+        if rate > 0:
+            text += f", {_per_second(rate)}/s, {(total - done) / rate:,.0f} s left"
         print(f"{text}; {note}" if note else text, file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ COLUMNS = {
 
 
 class RunOptions(OptionsModel):
-    """How much is done at a time."""
+    """How much runs at the same time."""
 
     jobs: int | None = Field(default=None, ge=1)
     """Training runs side by side; one per core or GPU if left out, one for large networks on a CPU."""

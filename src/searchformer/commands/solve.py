@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from searchformer.solve import Effort, Solution, Task
 
 FRAME_SECONDS, ANIMATION_SECONDS = 0.15, 12.0
-"""Longest time of a frame, and of all frames together."""
+"""How long a frame is shown at most, and all frames together."""
 
 
 class SolveOptions(OptionsModel):
@@ -35,7 +35,7 @@ class SolveOptions(OptionsModel):
     level: int = Field(default=1, ge=1)
     """Which task of the file, from 1."""
     domain: str | None = None
-    """maze, sokoban, tiles, or a registered one; as the file shows if left out."""
+    """maze, sokoban, tiles, or a registered one; told from the file if left out."""
     start: str | None = None
     """Start on a .map, as X,Y."""
     goal: str | None = None
@@ -47,7 +47,7 @@ class SolveOptions(OptionsModel):
     planner: Literal["model", "astar"] = "model"
     """model, or astar for A* alone."""
     seed: int | None = None
-    """Of the random task and the answers; 0 if left out, a new one with --random."""
+    """Decides the random task and the answers; if left out, 0, or a new one with --random."""
     animate: bool = False
     """Redraw the search step by step, on a terminal."""
     max_expansions: int = Field(default=10_000_000, ge=1)
@@ -64,7 +64,7 @@ def run(
     as_json: Json = False,
     **settings: Settings,
 ) -> None:
-    """Plan one task with a model: sample answers, judge each by the domain's rules, show the best that holds.
+    """Plan one task with a model: sample answers, judge each by the domain's rules, show the best valid one.
 
     The plan is printed as moves (u d l r; capitals push a box) and drawn, beside what the model's search and A*'s took.
     A* plans where the model does not. Settings of the domain, such as --boxes 1, are options too.
@@ -104,7 +104,7 @@ def run(
 
 
 def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tuple[str, "Task"]:
-    """A random task. Where a packaged model is of the size asked for, its other settings hold too."""
+    """A random task. Where a packaged model has the size asked for, its other settings are used too."""
     from searchformer.domains import make_domain
     from searchformer.pretrained import find_model
     from searchformer.solve import random_task
@@ -243,7 +243,7 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
 
 
 def _effort(effort: "Effort") -> str:
-    """What a search took, in words."""
+    """The effort of a search, in words."""
     created, closed, tokens, steps = (
         f"{number:,.1f}".removesuffix(".0")
         for number in (effort.created, effort.closed, effort.tokens, effort.created + effort.closed)

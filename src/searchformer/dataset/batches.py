@@ -27,9 +27,10 @@ FLAT = ".flat"
 MOST_IDS_READ = 1 << 24
 """Ids of each part that are read to find the longest piece; a longer one further on would be cut in two."""
 POOL_BATCHES, GROUP_BATCHES = 256, 8
-"""Batches are cut from pools of so many, sorted by response length; groups of so many within, sorted by prompt length.
+"""Pools of 256 batches are sorted by response length; groups of 8 batches within a pool, by prompt length.
 
-By response alone, 10x10-maze prompts are padded by 24%; so, both together by 3.5%, and batches are still well mixed."""
+Sorted by response alone, 10x10-maze prompts are padded by 24%; sorted like this, prompts and responses together by
+3.5%, and batches are still well mixed."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Sequences:
         """Keep traces of at most `max_trace_tokens`, and of those the first `count`: subsets are nested.
 
         The limit also holds when only plans are read, so that both kinds of model see the same tasks. The last
-        `hold_out` that fit are left out, or with `held_out` are what is read: the same ones for every `count`.
+        `hold_out` that fit are left out; with `held_out`, only they are read. They are the same for every `count`.
         """
         directory = flatten(dataset, split, cache=cache)
         self.plan_only = plan_only
@@ -170,7 +171,7 @@ class Sequences:
 
 
 class Batches:
-    """An endless, seeded stream of batches in which every batch has a number: the position to go on from."""
+    """An endless, seeded stream of batches in which every batch has a number: the position to resume from."""
 
     def __init__(self, sequences: Sequences, *, batch_size: int, seed: int) -> None:
         """Fewer sequences than `batch_size` make one smaller batch per epoch."""
@@ -188,7 +189,7 @@ class Batches:
     def _plan_epoch(self, epoch: int) -> np.ndarray:
         """Indices of the sequences of every batch of an epoch, [per_epoch, batch_size].
 
-        Shuffled; bucketed within pools; cut; the batches shuffled. Those left over after the last full batch, other
+        Shuffled; bucketed within pools; cut; the batches shuffled. What is left over after the last full batch, other
         ones in every epoch, are not used.
         """
         generator = np.random.default_rng(child_seed(self.seed, "batches", epoch))

@@ -26,7 +26,7 @@ WORK = ".work"
 def generate(
     config: GenerateOptions, out: Path, *, workers: int = 1, append: bool = False, display: Display | None = None
 ) -> Manifest:
-    """Make the data set `config` in `out`; with `append`, add `config.tasks` to the one there."""
+    """Make the data set that `config` describes in `out`; with `append`, add `config.tasks` tasks to the one there."""
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:

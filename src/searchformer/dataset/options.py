@@ -41,7 +41,7 @@ class TaskOptions(SearchOptions):
 
 
 class GenerateOptions(TaskOptions):
-    """How a data set is made; apart from `tasks`, every option decides every byte."""
+    """How a data set is made. Each option may change every row, but for `tasks`, which decides how many there are."""
 
     domain: str
     """Name of the domain."""

@@ -25,7 +25,7 @@ from searchformer.tokens.vocabulary import Vocabulary
 ROWS_PER_SHARD = 8192
 ROWS_PER_GROUP = 1024
 PATIENCE = 200_000
-"""Candidates without a new task before the settings are taken to be too narrow."""
+"""So many candidates in a row without a new task mean that the settings are too narrow."""
 
 
 @dataclass(frozen=True)

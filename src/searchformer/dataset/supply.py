@@ -131,7 +131,7 @@ class ShardSupply:
         return future.result()
 
     def _read_messages(self, workers: Workers, *, seconds: float) -> None:
-        """Take the workers' messages for so long."""
+        """Handle the workers' messages for this long."""
         end = time.monotonic() + seconds
         while True:
             if not workers.messages.empty():

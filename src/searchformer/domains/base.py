@@ -52,7 +52,7 @@ class Rules(NamedTuple):
     sample_task: Callable
     """(settings, stream, problem) -> bool: draw a task; False if that failed. `settings` is `Domain.sampling()`."""
     sample_layout: Callable | None = None
-    """(settings, stream, problem) -> bool: before, draw what tasks may share, such as walls. Default: nothing."""
+    """(settings, stream, problem) -> bool: first, draw what tasks may share, such as walls. Default: nothing."""
     accepts: Callable | None = None
     """(problem, plan_nodes) -> bool: is the sampled task worth keeping? Default: every solvable one."""
     foresee: Callable | None = None
@@ -64,7 +64,7 @@ class Rules(NamedTuple):
     write_plan: Callable | None = None
     """(problem, state, tokens) -> count: as in a plan step; tells a node's successors apart. Default: write_state."""
     tie_rank: Callable | None = None
-    """(problem, state) -> int: of nodes of least f, deterministic search closes the smallest. Default: the oldest."""
+    """(problem, state) -> int: of the nodes of least f, deterministic search closes the lowest. Default: the oldest."""
     state_index: Callable | None = None
     """(problem, state) -> a number below len(problem) that no other state has. Default: states are hashed."""
 
@@ -167,7 +167,7 @@ class Domain(BaseModel):
         return [problem]
 
     def measure(self, problem: np.ndarray) -> dict[str, int]:
-        """The settings that a task shows of itself, such as its size, which may differ from this domain's."""
+        """The settings that can be read off a task, such as its size; they may differ from this domain's."""
         return {}
 
     def sized(self, problem: np.ndarray) -> "Domain":

@@ -27,7 +27,7 @@ class Judge:
     """Judges answers to tasks of one domain, with warm kernels."""
 
     def __init__(self, domain: Domain, *, paper: bool = False, algorithm: str = "astar", weight: float = 1.0) -> None:
-        """`algorithm` and `weight` say which search a legal trace is one of."""
+        """`algorithm` and `weight` say which search a trace must be a run of to be legal."""
         self.domain, self.paper = domain, paper
         self.validator = Validator(domain, algorithm=algorithm, weight=weight)
         self.searcher = Searcher(domain, Options(deterministic=True))
@@ -83,7 +83,7 @@ class Judge:
         return f"illegal move at step {plan.step}" if plan.reason == "illegal move" else plan.reason
 
     def _first_refused(self, problem: np.ndarray, codes: np.ndarray, begin: int) -> int:
-        """The first token that is not of the grammar, their number if more should follow, or -1."""
+        """Where the grammar refuses a token, or the number of tokens if more should follow; -1 if neither."""
         size = tuple(self.domain.measure(problem).values())
         if size not in self._tables:
             sized = self.domain.sized(problem)

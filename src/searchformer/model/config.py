@@ -39,7 +39,7 @@ class ModelConfig(BaseModel):
     places: int = Field(default=1, ge=1)
     """Tokens that a position of a response can hold; 1 for a token network, for others what the data set needs."""
     prompt_places: int = Field(default=1, ge=1)
-    """Tokens that a position of a prompt can hold; the same."""
+    """Tokens that a position of a prompt can hold, likewise."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ModelConfig":

@@ -13,7 +13,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if name not in available:
         raise SearchformerError(f"a device is one of auto, {', '.join(available)}; found {name!r}")
     if not available[name]:
-        raise SearchformerError(f"device {name} was asked for, and torch {torch.__version__} finds none here; use cpu")
+        raise SearchformerError(f"device {name} was asked for, but torch {torch.__version__} finds none here; use cpu")
     return torch.device(name, local_rank) if name == "cuda" else torch.device(name)
 
 

@@ -21,7 +21,7 @@ class Sources:
     """int64: how many tokens of the piece to write (first T) agree with an earlier one (second T) before they differ;
     P + 1 where there is nothing to copy."""
     superseded_BTT: Tensor
-    """bool: the earlier piece's state has come again since."""
+    """bool: the earlier piece's state has come up again since."""
 
 
 @dataclass(frozen=True)

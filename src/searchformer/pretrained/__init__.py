@@ -24,7 +24,7 @@ class PackagedModel:
     directory: Path
     domain: str
     settings: dict[str, Any]
-    """Of the domain: width, height, ..."""
+    """The domain's settings: width, height, ..."""
 
     @property
     def name(self) -> str:

@@ -141,7 +141,7 @@ class RecipeRunner:
         slots, places = places_for([run for _, run in waiting], self.device, self.jobs)
         if slots == 1:
             return
-        self.display.say(f"training {len(waiting)} models, {slots} at a time; what they say is in train/NAME.log")
+        self.display.say(f"training {len(waiting)} models, {slots} at a time; their output is in train/NAME.log")
         make_directory(self.out / "train")
         with ThreadPoolExecutor(slots) as pool:
             doing = {pool.submit(self._train_beside, stage, run, places): stage for stage, run in waiting}
@@ -157,7 +157,7 @@ class RecipeRunner:
         self.train_side_by_side()  # those that begin with the weights of these
 
     def _train_beside(self, stage: Stage, run: TrainRun, places: "Queue[dict[str, str]]") -> float:
-        """Train one of several models on a place of its own; the seconds it took."""
+        """Train one of several models, on its own GPU or share of the cores; the seconds it took."""
         place = places.get()
         began = time.monotonic()
         try:

@@ -264,7 +264,7 @@ def load_evaluation(directory: Path, name: str) -> Evaluation:
 
 
 def short_size(trained: dict[str, Any]) -> str:
-    """The model's named size; a shape of one's own is told by its number of parameters, which fits a legend."""
+    """The model's named size; a custom shape is named by its number of parameters, which fits into a legend."""
     size, parameters = trained.get("size") or "", trained.get("parameters")
     return f"{parameters / 1e6:.2g}M" if "=" in size and parameters else size
 
@@ -272,8 +272,8 @@ def short_size(trained: dict[str, Any]) -> str:
 def load_chain(directory: Path, name: str, evaluations: dict[Path, Evaluation]) -> Chain:
     """The evaluations that a bootstrap.json lists, which also says which round each belongs to.
 
-    Rounds are counted on from those of the model that the bootstrap started from. `evaluations` gets the same
-    knowledge, so that tables and figures agree.
+    Rounds are counted on from those of the model that the bootstrap started from. The rounds are also noted in
+    `evaluations`, so that tables and figures agree.
     """
     stored = read_json(directory / "bootstrap.json", what="bootstrap run")
     found = []

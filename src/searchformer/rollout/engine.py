@@ -265,7 +265,7 @@ class _Scheduler:
             self._sort()
 
     def _has_room(self, job: _Job) -> bool:
-        """Whether there are blocks for `job` now; prompts that nobody reads any more give theirs for it."""
+        """Whether there are blocks for `job` now; prompts that nobody reads any more give up theirs for it."""
         needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2)) + len(self.running)
         if len(self.free_blocks) < needed:
             self._forget_unused_prompts(keep=job.prompt)

@@ -35,7 +35,7 @@ def sample_naively(
         if position < len(prefix):
             token = prefix[position]
         else:
-            asked = np.array([[*tokens, EOS]])  # what stands at the end is what is asked for, so it may be anything
+            asked = np.array([[*tokens, EOS]])  # the last token is the one to predict: any will do
             lengths = np.array([prompt_ids.shape[1]]), np.array([asked.shape[1]])
             with torch.inference_mode():
                 known_NV = model.log_probabilities(model.inputs(prompt_ids, lengths[0], asked, lengths[1]))

@@ -20,15 +20,15 @@ class AnswerOptions(OptionsModel):
     temperature: float = Field(default=1.0, ge=0)
     """Divides the logits; 0 takes the most probable token."""
     top_k: int = Field(default=0, ge=0)
-    """Only the k most probable tokens; 0: all."""
+    """Draw from the k most probable tokens only; 0: from all."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Only the smallest set of most probable tokens that holds this share of the probability; 1: all."""
+    """Draw only from the fewest most probable tokens that together hold this share of the probability; 1: from all."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Cut longer answers; twice the data set's longest response if left out."""
     prefix: str = ""
     """Tokens that every answer begins with, separated by spaces."""
     constrain: bool = False
-    """Only tokens that the grammar allows next."""
+    """Draw only tokens that the grammar allows next."""
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
     """fp32, bf16, int8 (an 8-bit cache, on CPUs only), or auto: bf16, except on GPUs without it."""
     slots: Annotated[int, MayChange] = Field(default=128, ge=1)
@@ -51,7 +51,7 @@ class RolloutOptions(AnswerOptions):
     split: Literal["test", "train"] = "test"
     """Which tasks of the data set."""
     skip: int = Field(default=0, ge=0)
-    """Leave out the first N tasks by task id and count from there."""
+    """Leave out the first N tasks by task id; --tasks counts from there."""
     workers: Annotated[int | None, MayChange] = Field(default=None, ge=1)
     """Processes; one per core on CPUs if left out, else one."""
     rank: Annotated[int, MayChange] = Field(default=0, ge=0)

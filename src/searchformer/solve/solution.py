@@ -25,7 +25,7 @@ class Event:
     """A node created or closed in a search."""
 
     closes: bool
-    """Closes the node, or creates it."""
+    """Whether the node is closed; if not, it is created."""
     state: State | None
     """None where an answer names a state that its search had not reached."""
     cost: int

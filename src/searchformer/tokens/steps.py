@@ -80,7 +80,7 @@ class Cutter:
 
     @cached_property
     def _factors(self) -> np.ndarray:
-        """An odd 63-bit number for every place: sums of products with them do not meet by chance."""
+        """An odd 63-bit number for every place: sums of products with them do not coincide by chance."""
         generator = np.random.Generator(np.random.PCG64(0))
         return generator.integers(1 << 62, size=max(self.places, self.prompt_places)) * 2 + 1
 
@@ -142,7 +142,7 @@ def _kind(token: str) -> int:
 def longest_piece(kinds: np.ndarray, *, prompts: bool = False) -> int:
     """Tokens of the longest piece in whole sequences, one after the other, given the kinds of their tokens [L].
 
-    Sequences must begin with a keyword, or prompts with a word; what stands before the next one's is the last piece.
+    Every sequence must begin with a keyword, a prompt with a word: there the last piece of the one before ends.
     """
     ends = (kinds == WORD) | (kinds == KEYWORD) if prompts else kinds == KEYWORD
     places = np.append(np.flatnonzero(ends), len(kinds))

@@ -1,4 +1,4 @@
-"""The options of a training run; the paper's values where nothing is said.
+"""The options of a training run; the paper's values for those that are left out.
 
 An option added to `TrainingOptions` is an option of `searchformer train`, of a recipe's `[[train]]`, of `config.json`
 and of the check on resuming; added to `LearningOptions`, also of bootstrapping.
@@ -48,7 +48,7 @@ class LearningOptions(OptionsModel):
     max_trace_tokens: int = Field(default=10_000, ge=0)
     """Leave out tasks with longer traces."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of matrix products; auto measures which is faster here. Weights and optimiser are always fp32."""
+    """Precision of matrix products; auto takes the faster one here. Weights and optimiser are always fp32."""
     compile: Annotated[bool, MayChange] = False
     """Run the layers through torch.compile: it takes a minute or two and a C++ compiler, then training is faster."""
 
@@ -90,7 +90,7 @@ class TrainOptions(TrainingOptions):
     data: Annotated[Path, MayChange]
     """Directory of the data set."""
     model: str = "15M"
-    """1M, 3M, 15M, 46M, 175M, 747M, or a shape such as dim=64,layers=3,heads=4,ffn=192."""
+    """1M, 3M, 15M, 46M, 175M, 747M, step-small, step-medium, step-large, or a shape such as dim=64,layers=3,heads=4."""
     plan_only: bool = False
     """Learn plans without traces: the paper's solution-only models."""
     sequences: int | None = Field(default=None, ge=1)
@@ -105,7 +105,7 @@ class TrainOptions(TrainingOptions):
     """Directory for the unpacked data set; beside the data set if left out."""
 
     def resolved(self, *, domain: str) -> "TrainOptions":
-        """These options with the paper's values for this size and domain where nothing was said."""
+        """These options, with the paper's values for this size and domain in place of those left out."""
         steps = self.steps or STEPS.get(domain, STEPS["maze"])
         return self.model_copy(
             update={

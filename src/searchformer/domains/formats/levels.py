@@ -16,7 +16,7 @@ MAX_SIDE = 1000
 MAX_CELLS = 1 << 24
 """Cells of all levels in a file: bounds what run lengths can expand to."""
 CELLS = str.maketrans("-_pPbBo", "  @+$*.")
-"""Other spellings of cells: both floors for mail, the letters from `.sok`."""
+"""Other spellings of cells: `-` and `_` for floor, since mail may lose spaces; letters as in `.sok`."""
 PLAIN_ROW = re.compile(r"[#@+$*. _pPbBo-]*")
 RUN = re.compile(r"([0-9]*)([#@+$*. _pPbBo(-])")
 TITLE_LENGTH = 200

@@ -25,7 +25,7 @@ Lines = Iterable[tuple[int, str]]
 
 
 class FormatError(SearchformerError):
-    """A file is not in its format. Line and column count from 1; line 0 stands for the file as a whole."""
+    """A file is not in its format. Lines and columns count from 1; line 0 stands for the file as a whole."""
 
     def __init__(self, path: str, line: int, column: int, reason: str) -> None:
         super().__init__(path, line, column, reason)
