@@ -85,7 +85,7 @@ def test_another_configuration_is_refused_in_one_line(made):
         "generate", "maze", "--width", "5", "--height", "5", "--tasks", "40", "--seed", "9", "--out", out
     )
     assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
-    assert "seed is 0, asked for is 9" in result.stderr
+    assert "seed was 0, now 9" in result.stderr
 
 
 @pytest.mark.parametrize(

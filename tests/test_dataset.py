@@ -246,7 +246,7 @@ def test_peak_memory_does_not_grow_with_the_number_of_tasks(tmp_path):
 @pytest.mark.parametrize("append", [False, True])
 def test_another_configuration_is_refused_and_the_field_named(made, field, value, append):
     other = config("tiles", 100, **({"test_fraction": 0.3} | {field: value}))
-    with pytest.raises(SearchformerError, match=rf"other options \({field}.* is .*, asked for is .* choose another"):
+    with pytest.raises(SearchformerError, match=rf"other options \({field}.* was .*, now .* choose another"):
         generate(other, made / "tiles", append=append)
 
 
@@ -263,7 +263,7 @@ def test_an_unfinished_data_set_is_finished_as_it_was_begun_or_not_at_all(tmp_pa
     for other, append in ((config(tasks=71), False), (config(), True)):
         with pytest.raises(SearchformerError, match="unfinished data set begun with --tasks 70; finish it first"):
             generate(other, tmp_path, append=append)
-    with pytest.raises(SearchformerError, match="seed is 0, asked for is 1"):
+    with pytest.raises(SearchformerError, match="seed was 0, now 1"):
         generate(config(seed=1), tmp_path)
     generate(config(), tmp_path)
     Dataset(tmp_path, verify=True)

@@ -407,7 +407,7 @@ def test_the_command_prints_a_row_for_every_run_and_where_the_report_is(finished
 
 def test_another_recipe_in_the_same_directory_is_refused_and_the_field_named(finished):
     directory, _, _ = finished
-    with pytest.raises(SearchformerError, match=r"with other options \(train\[0\]\.lr is 0\.001, asked for is 0\.1\)"):
+    with pytest.raises(SearchformerError, match=r"with other options \(train\[0\]\.lr was 0\.001, now 0\.1\)"):
         start(micro(directory, "train.lr=0.1"), directory / "run")
     with pytest.raises(SearchformerError, match=r"with other options \(bootstrap is "):
         start(micro(directory, "bootstrap=[]"), directory / "run")

@@ -188,7 +188,7 @@ def test_auto_becomes_what_was_used_and_resumes(
     assert (config["precision"], config["device"]) == ("fp32", choose_device("auto").type)
     monkeypatch.setattr(dispatch, "choose_precision", lambda asked, device, compile: {"auto": "bf16"}.get(asked, asked))
     assert roll_out(asked)["answers_before"] == 8  # another machine, where auto would be bf16
-    with pytest.raises(SearchformerError, match="precision is 'fp32', asked for is 'bf16'"):
+    with pytest.raises(SearchformerError, match="precision was 'fp32', now 'bf16'"):
         roll_out(asked.model_copy(update={"precision": "bf16"}))
 
 
@@ -213,7 +213,7 @@ def test_directories_of_older_versions_still_resume(model: Path, data: Path, tmp
 
 def test_what_does_not_belong_together_is_named(model: Path, data: Path, tmp_path: Path) -> None:
     roll_out(options(model, data, tmp_path / "out", tasks=1))
-    with pytest.raises(SearchformerError, match=r"other options \(seed is 5, asked for is 6\); choose"):
+    with pytest.raises(SearchformerError, match=r"other options \(seed was 5, now 6\); choose"):
         roll_out(options(model, data, tmp_path / "out", tasks=1, seed=6))
     config = ModelConfig(vocabulary=len(VOCABULARY), dim=16, layers=1, heads=2, ffn=24)
     save_model(Transformer(config), VOCABULARY, tmp_path / "sokoban", trained={"domain": "sokoban", "settings": {}})

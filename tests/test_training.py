@@ -459,7 +459,7 @@ def test_an_error_of_the_first_process_is_told_by_all(dataset, tmp_path):
     for machine in ("first", "second"):
         shutil.copytree(dataset.directory, tmp_path / machine / "data")
     errors = run_on_two_machines(tmp_path / "first", tmp_path / "second", "--seed", "1", succeed=False)
-    assert all("seed is 0, asked for is 1" in text for text in errors)
+    assert all("seed was 0, now 1" in text for text in errors)
 
 
 def test_the_model_with_the_least_validation_loss_is_kept(dataset, tmp_path):
@@ -602,7 +602,7 @@ def test_a_checkpoint_with_another_vocabulary_is_refused(dataset, tmp_path):
 
 def test_a_directory_with_another_run_is_refused(dataset, tmp_path):
     train(options(dataset), tmp_path / "run")
-    with pytest.raises(SearchformerError, match=r"other options \(steps is 12, asked for is 14\)"):
+    with pytest.raises(SearchformerError, match=r"other options \(steps was 12, now 14\)"):
         train(options(dataset, steps=14), tmp_path / "run")
 
 

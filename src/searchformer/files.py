@@ -92,7 +92,7 @@ def require_same(found: Mapping[str, Any], asked: Mapping[str, Any], *, where: P
     before, now = _flat(found), _flat(asked)
     different = [path for path in now if before.get(path) != now[path]]
     if different:
-        changes = "; ".join(f"{path} is {before.get(path)!r}, asked for is {now[path]!r}" for path in different[:3])
+        changes = "; ".join(f"{path} was {before.get(path)!r}, now {now[path]!r}" for path in different[:3])
         more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
         raise SearchformerError(
             f"{where} holds {what} with other options ({changes}{more}); choose another directory or the same options"
