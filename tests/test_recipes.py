@@ -409,7 +409,7 @@ def test_another_recipe_in_the_same_directory_is_refused_and_the_field_named(fin
     directory, _, _ = finished
     with pytest.raises(SearchformerError, match=r"with other options \(train\[0\]\.lr was 0\.001, now 0\.1\)"):
         start(micro(directory, "train.lr=0.1"), directory / "run")
-    with pytest.raises(SearchformerError, match=r"with other options \(bootstrap is "):
+    with pytest.raises(SearchformerError, match=r"with other options \(bootstrap was "):
         start(micro(directory, "bootstrap=[]"), directory / "run")
 
 
