@@ -158,7 +158,10 @@ def time_ratios(name: str, dataset: Dataset, schedules: dict[str, Schedule]) -> 
         }
     ratio, is_bound = min(ratios.values())
     results |= {f"{name}_time_ratio": number(ratio), f"{name}_is_lower_bound": is_bound}
-    return results | {f"{name}_step_loss": round(step.losses[-1], 4), f"{name}_step_cpu_seconds": number(step.seconds[-1])}
+    return results | {
+        f"{name}_step_loss": round(step.losses[-1], 4),
+        f"{name}_step_cpu_seconds": number(step.seconds[-1]),
+    }
 
 
 def quality(name: str, dataset: Dataset, schedule: Schedule, *, seeds: int) -> dict[str, Any]:
