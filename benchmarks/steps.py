@@ -19,7 +19,6 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ class Schedule:
 
 
 MAZE = {
-    "step": Schedule(600, 20, 16),
+    "step": Schedule(400, 40, 16),
     "token_shift": Schedule(600, 200, 16),
     "token": Schedule(600, 200, 16),
 }
@@ -263,7 +262,10 @@ def main() -> None:
 
     result: dict[str, Any] = {"quick": options.quick}
     with tempfile.TemporaryDirectory() as place:
-        made: Callable[[str], Dataset] = lambda name: make_dataset(Path(place), name, quick=options.quick)
+
+        def made(name: str) -> Dataset:
+            return make_dataset(Path(place), name, quick=options.quick)
+
         if "maze" in options.only:
             result |= time_ratios("maze10", made("maze10"), schedules(MAZE))
         if "sokoban" in options.only:
