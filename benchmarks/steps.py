@@ -271,7 +271,7 @@ def main() -> None:
         if "sokoban" in options.only:
             result |= time_ratios("sokoban", made("sokoban"), schedules(SOKOBAN))
         if "sampling" in options.only:
-            for name, tasks in (("maze10", 16), ("sokoban", 4)):
+            for name, tasks in (("maze10", 8), ("sokoban", 3)):
                 tasks, most = (1, 40) if options.quick else (tasks, None)
                 result |= sampling_ratios(name, made(name), tasks=tasks, max_tokens=most)
         if "quality" in options.only:
