@@ -16,7 +16,7 @@ from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.shards import ShardMaker
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
-from searchformer.model.config import ModelConfig, make_config
+from searchformer.model.config import HEAD_BLOCKS, ModelConfig, make_config
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun
 from searchformer.recipes.recipe import DataSpec, Recipe, errors_of
 from searchformer.search import Sampler
@@ -27,8 +27,6 @@ SAMPLED_TASKS = 256
 MOST_CANDIDATES = 50_000
 BACKWARD = 3
 """Training does a forward pass and a backward pass that costs twice as much."""
-HEAD_BLOCKS = 2
-"""Of a step network; `model/head.py` has them, but imports torch."""
 
 
 Rates = dict[str, tuple[tuple[int, float], ...]]
