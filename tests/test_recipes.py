@@ -18,6 +18,7 @@ from searchformer.dataset.store import Dataset
 from searchformer.domains import domain_names
 from searchformer.errors import SearchformerError
 from searchformer.files import locked
+from searchformer.model import make_config
 from searchformer.recipes import run as running
 from searchformer.recipes.cost import (
     CPU,
@@ -155,9 +156,13 @@ def test_the_list_explains_every_shipped_recipe_and_says_that_times_are_estimate
     assert "estimates" in text
 
 
-def test_quickstart_is_estimated_to_take_less_than_ten_minutes_on_two_cores():
+def test_quickstart_is_estimated_to_take_less_than_five_minutes_on_two_cores():
     recipe = load_recipe("quickstart")
-    assert sum(stage_cost(stage, recipe, CPU).seconds for stage in stages_of(recipe)) < 600
+    assert sum(stage_cost(stage, recipe, CPU).seconds for stage in stages_of(recipe)) < 300
+
+
+def test_quickstart_trains_step_networks():
+    assert {make_config(run.model, vocabulary=100).unit for run in train_runs(load_recipe("quickstart"))} == {"step"}
 
 
 # --- fields
@@ -359,7 +364,7 @@ def test_rates_lie_between_the_measured_ones():
 
 @pytest.mark.parametrize("kind", ["", ",shift=2", ",unit=step,shift=3"])
 def test_parameters_are_counted_as_the_network_counts_them(kind):
-    from searchformer.model import Transformer, make_config
+    from searchformer.model import Transformer
 
     config = make_config(f"dim=16,layers=2,heads=2,ffn=24{kind}", vocabulary=30)
     if config.unit == "step":
