@@ -60,7 +60,7 @@ class Schedule:
 
 
 MAZE = {
-    "step": Schedule(400, 40, 16),
+    "step": Schedule(600, 40, 16),
     "token_shift": Schedule(600, 200, 16),
     "token": Schedule(600, 200, 16),
 }
