@@ -5,20 +5,36 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 from synthetic import letter_tasks, write_dataset
 
 from searchformer import cli
+from searchformer.dataset.generate import generate
+from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset
+from searchformer.domains import domain_names
 from searchformer.errors import SearchformerError
 from searchformer.files import locked
+from searchformer.model import make_config
 from searchformer.recipes import run as running
-from searchformer.recipes.cost import CPU, GPU, count, duration, lengths_of, parameters, rate, stage_cost
+from searchformer.recipes.cost import (
+    CPU,
+    GPU,
+    SAMPLED_TASKS,
+    count,
+    duration,
+    parameters,
+    rate,
+    sizes_of,
+    stage_cost,
+)
 from searchformer.recipes.plan import bootstrap_runs, stages_of, train_runs
 from searchformer.recipes.recipe import DataSpec, load_recipe, make_recipe, result_fields, shipped_names, to_toml
 from searchformer.recipes.run import Outcome, RecipeRunner, run_recipe
+from searchformer.tokens.steps import Cutter, token_kinds
 from searchformer.train.launch import train_command
 
 SMALL = "dim=16,layers=2,heads=2,ffn=24"
@@ -140,9 +156,13 @@ def test_the_list_explains_every_shipped_recipe_and_says_that_times_are_estimate
     assert "estimates" in text
 
 
-def test_quickstart_is_estimated_to_take_less_than_ten_minutes_on_two_cores():
+def test_quickstart_is_estimated_to_take_less_than_five_minutes_on_two_cores():
     recipe = load_recipe("quickstart")
-    assert sum(stage_cost(stage, recipe, CPU).seconds for stage in stages_of(recipe)) < 600
+    assert sum(stage_cost(stage, recipe, CPU).seconds for stage in stages_of(recipe)) < 300
+
+
+def test_quickstart_trains_step_networks():
+    assert {make_config(run.model, vocabulary=100).unit for run in train_runs(load_recipe("quickstart"))} == {"step"}
 
 
 # --- fields
@@ -302,10 +322,31 @@ def test_a_bootstrap_of_nothing_is_refused(tmp_path, changes, message):
 
 
 def test_lengths_are_those_of_sampled_tasks():
-    lengths = lengths_of(DataSpec(domain="maze", settings={"width": 10, "height": 10}, tasks=1))
+    lengths = sizes_of(DataSpec(domain="maze", settings={"width": 10, "height": 10}, tasks=1)).tokens
     assert 270 < lengths.trace + lengths.plan < 350  # 312 where the published code was measured
-    short = lengths_of(DataSpec(domain="maze", settings={"width": 10, "height": 10}, tasks=1, max_trace_tokens=200))
-    assert 100 <= short.trace < 200
+    short = sizes_of(DataSpec(domain="maze", settings={"width": 10, "height": 10}, tasks=1, max_trace_tokens=200))
+    assert 100 <= short.tokens.trace < 200
+
+
+@pytest.mark.parametrize("name", sorted(domain_names()))
+def test_pieces_are_counted_as_the_cutter_cuts_them(tmp_path, name):
+    from searchformer.dataset.batches import Sequences
+
+    spec = DataSpec(domain=name, tasks=1, max_trace_tokens=2000)
+    sizes = sizes_of(spec)
+    generate(GenerateOptions(domain=name, tasks=SAMPLED_TASKS, test_fraction=0, max_trace_tokens=2000), tmp_path / "d")
+    dataset = Dataset(tmp_path / "d")
+    sequences, kinds = Sequences(dataset, "train"), token_kinds(dataset.vocabulary)
+    batch = sequences.batch(np.arange(len(sequences)))
+    cutter = Cutter(kinds, max(sizes.places["trace"], sizes.places["plan"]), sizes.places["prompt"])
+    assert sequences.longest_pieces(kinds) == (cutter.places, cutter.prompt_places)
+    responses = cutter.responses(batch.responses, batch.response_lengths).counts
+    prompts = cutter.prompts(batch.prompts, batch.prompt_lengths).counts
+    per_token = (responses.sum() - len(batch)) / (batch.response_lengths.sum() - 2 * len(batch))  # eos has its own
+    assert sizes.pieces.response(plan_only=False) / sizes.tokens.response(plan_only=False) == pytest.approx(
+        per_token, rel=0.02
+    )
+    assert sizes.pieces.prompt == pytest.approx(prompts.mean() - 2, rel=0.1)  # bos and eos have their own
 
 
 def test_settings_that_admit_no_task_are_said_to_be_too_narrow(tmp_path):
@@ -321,11 +362,26 @@ def test_rates_lie_between_the_measured_ones():
     assert rate(table, 1024) == pytest.approx(4e9)
 
 
-def test_parameters_are_counted_as_the_network_counts_them():
-    from searchformer.model import Transformer, make_config
+@pytest.mark.parametrize("kind", ["", ",shift=2", ",unit=step,shift=3"])
+def test_parameters_are_counted_as_the_network_counts_them(kind):
+    from searchformer.model import Transformer
 
-    config = make_config("dim=16,layers=2,heads=2,ffn=24", vocabulary=30)
+    config = make_config(f"dim=16,layers=2,heads=2,ffn=24{kind}", vocabulary=30)
+    if config.unit == "step":
+        config = config.model_copy(update={"places": 6, "prompt_places": 3})
     assert parameters(config) == Transformer(config).parameter_count
+
+
+def test_a_step_network_is_estimated_to_cost_less_than_a_token_network_of_its_width(tmp_path):
+    for machine in (CPU, GPU):
+        tokens, steps = (
+            [stage_cost(stage, recipe, machine).seconds for stage in stages_of(recipe)]
+            for recipe in (
+                micro(tmp_path, f"train.model=dim=64,layers=2,heads=2,ffn=192{kind}", "train.steps=1000")
+                for kind in ("", ",unit=step,shift=3")
+            )
+        )
+        assert steps[1] < tokens[1]
 
 
 def test_twice_the_steps_take_about_twice_the_time(tmp_path):

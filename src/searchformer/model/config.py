@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from searchformer.errors import SearchformerError
 
+HEAD_BLOCKS = 1
+"""Residual blocks of a step network's head."""
+
 
 class ModelConfig(BaseModel):
     """The shape of an encoder-decoder Transformer; encoder and decoder are of the same size."""

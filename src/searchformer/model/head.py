@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from searchformer.model.config import ModelConfig
+from searchformer.model.config import HEAD_BLOCKS, ModelConfig
 from searchformer.model.inputs import Inputs, Sources
 from searchformer.model.layers import Linear, RMSNorm
 
-HEAD_BLOCKS = 1
 LEAST_MASS = 1e-3
 """Copying counts for less where the earlier pieces that agree with what is written had less attention than this."""
 TINY = 1e-30
