@@ -65,6 +65,9 @@ class ModelConfig(BaseModel):
 
 STEP_DEFAULTS = {name: ModelConfig.model_fields[name].default for name in ("unit", "shift", "places", "prompt_places")}
 
+SMALL_DIM = 128
+"""Networks up to this width do not fill several cores."""
+
 SIZES: dict[str, dict[str, Any]] = {
     "1M": {"dim": 128, "layers": 3, "heads": 4, "ffn": 256},
     "3M": {"dim": 128, "layers": 6, "heads": 4, "ffn": 384},

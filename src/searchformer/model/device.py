@@ -1,8 +1,11 @@
 """Which device to compute on, and what numbers it can compute with. Every command that takes `--device` asks here."""
 
+import os
+
 import torch
 
 from searchformer.errors import SearchformerError
+from searchformer.model.config import SMALL_DIM
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
@@ -15,6 +18,12 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if not available[name]:
         raise SearchformerError(f"device {name} was asked for, but torch {torch.__version__} finds none here; use cpu")
     return torch.device(name, local_rank) if name == "cuda" else torch.device(name)
+
+
+def use_fitting_threads(dim: int, device: torch.device) -> None:
+    """One thread for a small network on the CPU, unless OMP_NUM_THREADS says how many: several wait for each other."""
+    if device.type == "cpu" and dim <= SMALL_DIM and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
 
 def has_bf16(device: torch.device) -> bool:

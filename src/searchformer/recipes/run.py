@@ -19,7 +19,7 @@ from searchformer.dataset.options import GenerateOptions
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
-from searchformer.model.config import shape_of
+from searchformer.model.config import SMALL_DIM, shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
@@ -30,8 +30,6 @@ from searchformer.train.options import TrainingOptions, TrainOptions
 RECIPE, STAGES = "recipe.toml", "stages.json"
 TRUST_SECONDS = 30.0
 """The estimate weighs as much as this much measured time, so that a first, short stage changes it little."""
-SMALL_DIM = 128
-"""Networks up to this width do not fill several cores."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, write_json
 from searchformer.model import Transformer, save_model
+from searchformer.model.device import use_fitting_threads
 from searchformer.train.checkpoint import State, load_state, save_state
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import Listener, MetricsLog, Record
@@ -124,6 +125,7 @@ class _Training:
                 f"{self.batches.batch_size}: start fewer processes, or raise --batch-size or --sequences"
             )
         self.model = first_model(self.dataset, self.train_set, options, processes).to(processes.device)
+        use_fitting_threads(self.model.config.dim, processes.device)
         check_lengths(self.model, self.train_set, self.eval_set, data=options.data)
         self.precision = processes.from_first(lambda: run_precision(options, self.model.config, out, processes.device))
         self.flat = FlatParameters(self.model, stacked=options.optimiser == "muon")
