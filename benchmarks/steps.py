@@ -8,7 +8,7 @@ the spot, every network with a schedule of its own. Training is `searchformer tr
   with token shift, each against the same step network; `maze10_time_ratio` is the smaller ratio of the two. Sokoban:
   token shift for both; where the step network is past that loss at its first evaluation, the ratio is a lower bound.
 - Answers per CPU second, untrained weights: tokens are drawn freely, but keywords and ends come where they do in real
-  responses, so that both kinds write answers of the same lengths in the same steps. Default precision, 64 slots.
+  responses, so that both kinds write answers of the same lengths in the same steps. Default precision and slots.
 - Quality: both kinds with token shift, trained for equally many steps, three seeds; final test losses.
 
 Last line: JSON. Try: `python benchmarks/steps.py --quick`, or `--only maze`.
@@ -32,6 +32,7 @@ from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset
 from searchformer.model import Transformer
 from searchformer.rollout import Engine, Prompt
+from searchformer.rollout.engine import DEFAULT_SLOTS
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.steps import KEYWORD, token_kinds
 from searchformer.train import make_options, train
@@ -41,7 +42,7 @@ from searchformer.train.setup import first_model
 SHAPE = "dim=64,layers=3,heads=4,ffn=192"
 NETWORKS = {"token": SHAPE, "token_shift": f"{SHAPE},shift=3", "step": f"{SHAPE},unit=step,shift=3"}
 MAZE_TASKS, SOKOBAN_TASKS = 20_000, 4_000
-SLOTS = 64
+SLOTS = DEFAULT_SLOTS
 SEEDS = 3
 
 
