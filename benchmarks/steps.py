@@ -35,7 +35,7 @@ from searchformer.rollout import Engine, Prompt
 from searchformer.rollout.engine import DEFAULT_SLOTS
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.steps import KEYWORD, token_kinds
-from searchformer.train import make_options, train
+from searchformer.train import TrainOptions, train
 from searchformer.train.processes import Processes
 from searchformer.train.setup import first_model
 
@@ -116,7 +116,7 @@ class Stopwatch:
 def learn(dataset: Dataset, network: str, schedule: Schedule, *, name: str, seed: int = 0) -> Curve:
     """Train a network from the start."""
     watch = Stopwatch(f"{name} {network}")
-    options = make_options(
+    options = TrainOptions.checked(
         data=dataset.directory,
         model=NETWORKS[network],
         steps=schedule.steps,
@@ -194,7 +194,7 @@ def like(response: np.ndarray, kinds: np.ndarray) -> Automaton:
 def answers_per_second(dataset: Dataset, network: str, *, tasks: int, max_tokens: int | None = None) -> float:
     """Answers per CPU second to the first `tasks` test tasks, `SLOTS` answers to each, as long as the real ones."""
     test, kinds = Sequences(dataset, "test"), token_kinds(dataset.vocabulary)
-    options = make_options(data=dataset.directory, model=NETWORKS[network], steps=1)
+    options = TrainOptions.checked(data=dataset.directory, model=NETWORKS[network], steps=1)
     model: Transformer = first_model(dataset, test, options, Processes(0, 1, torch.device("cpu")))
     engine = Engine(model, dataset.vocabulary, slots=SLOTS, threads=1)
 

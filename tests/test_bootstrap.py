@@ -156,7 +156,7 @@ def test_a_run_goes_on_from_anywhere_but_not_with_another_model(tmp_path, data: 
 
     begin("here")
     begin("there")
-    with pytest.raises(SearchformerError, match=r"holds a bootstrap run with other options .model is "):
+    with pytest.raises(SearchformerError, match=r"holds a bootstrap run with other options .model was "):
         begin("other")
 
 

@@ -23,7 +23,7 @@ from searchformer.errors import SearchformerError
 from searchformer.model import Transformer, load_model, read_model_config
 from searchformer.rollout.store import read_answers
 from searchformer.tokens.steps import token_kinds
-from searchformer.train import TrainOptions, make_options, train
+from searchformer.train import TrainOptions, train
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import read_metrics
 from searchformer.train.objective import Objective
@@ -52,7 +52,9 @@ def dataset(tmp_path_factory) -> Dataset:
 
 def options(dataset: Dataset, **changes) -> TrainOptions:
     values = {"data": dataset.directory, "model": SHAPE, "steps": 8, "batch_size": 6, "lr": 1e-2, "eval_every": 0}
-    return make_options(**(values | {"save_every": 3, "log_every": 1, "precision": "fp32", "clip": 1} | changes))
+    return TrainOptions.checked(
+        **(values | {"save_every": 3, "log_every": 1, "precision": "fp32", "clip": 1} | changes)
+    )
 
 
 def fresh(dataset: Dataset) -> Transformer:
