@@ -28,15 +28,6 @@ def reference_weights(name: str, shape: torch.Size) -> torch.Tensor:
     return torch.from_numpy(values + (1.0 if "norm" in name or name.endswith("output.0.weight") else 0.0)).float()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other make small products slow on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def published() -> tuple[Transformer, dict[str, np.ndarray]]:
     with np.load(GOLDEN) as stored:

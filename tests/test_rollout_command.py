@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,6 @@ from searchformer.tokens.vocabulary import EOS, Vocabulary
 SETTINGS = {"width": 3, "height": 3}
 VOCABULARY = Vocabulary.of(make_domain("maze", SETTINGS).token_list())
 TASKS = 12
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Products this small only lose time when they are split."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

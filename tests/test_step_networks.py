@@ -26,15 +26,6 @@ MAZE = make_domain("maze", {"width": 4, "height": 4})
 WORDS = Vocabulary.of(["create", "close", "plan", "wall", "start", *map(str, range(4)), *(f"c{n}" for n in range(4))])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other make small products slow on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def maze() -> Searches:
     return searches_of(MAZE, tasks=4)

@@ -33,15 +33,6 @@ from searchformer.train.precision import HalfWeights
 SHAPE = "dim=16,layers=1,heads=2,ffn=24,unit=step,shift=2"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other make small products slow on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Dataset:
     """Small mazes."""

@@ -49,15 +49,6 @@ CPU = torch.device("cpu")
 ALONE = Processes(rank=0, world=1, device=CPU)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Threads that wait for each other make small products slow on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Dataset:
     directory = tmp_path_factory.mktemp("data") / "letters"
