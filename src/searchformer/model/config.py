@@ -54,8 +54,8 @@ class ModelConfig(BaseModel):
 
     def stored(self) -> dict[str, Any]:
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
-        later = {"unit", "shift", "places", "prompt_places"}
-        return self.model_dump(exclude={name for name in later if getattr(self, name) == STEP_DEFAULTS[name]})
+        defaults = {name: type(self).model_fields[name].default for name in STEP_FIELDS}
+        return self.model_dump(exclude={name for name, value in defaults.items() if getattr(self, name) == value})
 
     @property
     def head_dim(self) -> int:
@@ -63,7 +63,8 @@ class ModelConfig(BaseModel):
         return self.dim // self.heads
 
 
-STEP_DEFAULTS = {name: ModelConfig.model_fields[name].default for name in ("unit", "shift", "places", "prompt_places")}
+STEP_FIELDS = ("unit", "shift", "places", "prompt_places")
+"""Fields that came with step networks."""
 
 SMALL_DIM = 128
 """Networks up to this width do not fill several cores."""

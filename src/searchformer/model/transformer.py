@@ -73,8 +73,9 @@ class Transformer(nn.Module):
             self.to_empty(device=device)
             self.initialise(generator)
         if config.unit == "step":  # a buffer would not survive `to_empty`
-            known = np.zeros(config.vocabulary, dtype=np.uint8) if kinds is None else kinds
-            self.register_buffer("token_kinds", torch.from_numpy(known).to(device))
+            assert kinds is not None or torch.device(device).type == "meta", "without kinds nothing would be a keyword"
+            known = torch.empty(config.vocabulary, dtype=torch.uint8) if kinds is None else torch.from_numpy(kinds)
+            self.register_buffer("token_kinds", known.to(device))
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew as PyTorch's layers do by default, but from `generator`."""

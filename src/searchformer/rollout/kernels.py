@@ -51,7 +51,7 @@ _CACHE_LINE = 64
 
 # Sums may be reordered and products fused, which lets loops vectorise; infinities and NaN keep their meaning.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
-_compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
+compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 
 _WORD = ir.IntType(32)
 
@@ -201,8 +201,8 @@ _EXPONENT_BIAS, _MANTISSA_BITS = np.int32(127), np.int32(23)
 _C1, _C2, _C3, _C4, _C5, _C6 = (np.float32(np.log(2) ** k / np.prod(np.arange(1.0, k + 1))) for k in range(1, 7))
 
 
-@_compiled
-def _exp(x: float) -> float:
+@compiled
+def fast_exp(x: float) -> float:
     """e**x in float32 to about 1e-7, in operations that vectorise; clamped instead of overflowing."""
     power = min(max(x, _LOWEST), _HIGHEST) * _LOG2_E
     whole = np.floor(power + _HALF)
@@ -211,14 +211,14 @@ def _exp(x: float) -> float:
     return two_to_f * _float_of_bits(np.int32((np.int32(whole) + _EXPONENT_BIAS) << _MANTISSA_BITS))
 
 
-@_compiled
+@compiled
 def embed(token_R: np.ndarray, embedding_VD: np.ndarray, x_RD: np.ndarray) -> None:
     """The residual stream starts as the embedding of each row's last token."""
     for row in range(token_R.shape[0]):
         x_RD[row] = embedding_VD[token_R[row]]
 
 
-@_compiled
+@compiled
 def add_and_norm(x_RD: np.ndarray, change_RD: np.ndarray, weight_D: np.ndarray, eps: float, out_RD: np.ndarray) -> None:
     """x += change, and out = RMSNorm(x). An empty `change` changes nothing."""
     width = x_RD.shape[1]
@@ -234,17 +234,17 @@ def add_and_norm(x_RD: np.ndarray, change_RD: np.ndarray, weight_D: np.ndarray, 
             _put(out_RD, row, d, x_RD[row, d] * scale * weight_D[d])
 
 
-@_compiled
+@compiled
 def gate(hidden_R2F: np.ndarray, out_RF: np.ndarray) -> None:
     """out = silu(first half) * second half."""
     width = out_RF.shape[1]
     for row in range(out_RF.shape[0]):
         for f in range(width):
             value = widen(hidden_R2F[row, f])
-            _put(out_RF, row, f, value / (_ONE + _exp(-value)) * widen(hidden_R2F[row, width + f]))
+            _put(out_RF, row, f, value / (_ONE + fast_exp(-value)) * widen(hidden_R2F[row, width + f]))
 
 
-@_compiled
+@compiled
 def _scale_of(vector: np.ndarray) -> float:
     """What one step of an int8 stands for, so that the vector's largest number becomes 127."""
     largest = np.float32(1e-30)
@@ -253,7 +253,7 @@ def _scale_of(vector: np.ndarray) -> float:
     return largest / _LARGEST_BYTE
 
 
-@_compiled
+@compiled
 def _store(
     key_E: np.ndarray, value_E: np.ndarray, keys_EB: np.ndarray, values_EB: np.ndarray, scale_2B: np.ndarray, at: int
 ) -> None:
@@ -270,7 +270,7 @@ def _store(
         _keep_pair(values_EB, e, half + e, at, value_E[e] / value_step, value_E[half + e] / value_step)
 
 
-@_compiled
+@compiled
 def rotate_and_store(
     mixed_R3D: np.ndarray,
     cosines: np.ndarray,
@@ -315,7 +315,7 @@ def rotate_and_store(
             )
 
 
-@_compiled
+@compiled
 def store_prompt(
     keys_SD: np.ndarray,
     values_SD: np.ndarray,
@@ -341,7 +341,7 @@ def store_prompt(
             )
 
 
-@_compiled
+@compiled
 def _fetch(ahead: np.ndarray, line: int, end: int) -> int:
     """Ask for the bytes of `ahead` from `line` to `end`; returns where to continue."""
     while line < end:
@@ -350,7 +350,7 @@ def _fetch(ahead: np.ndarray, line: int, end: int) -> int:
     return line
 
 
-@_compiled
+@compiled
 def _scores(query_E: np.ndarray, keys_EB: np.ndarray, ahead: np.ndarray, score_B: np.ndarray) -> None:
     """score = query @ keys, for all positions of a block; meanwhile the block `ahead` is fetched."""
     half = query_E.shape[0] // 2
@@ -369,7 +369,7 @@ def _scores(query_E: np.ndarray, keys_EB: np.ndarray, ahead: np.ndarray, score_B
             score_B[n] += query_E[e] * k0 + query_E[half + e] * l0
 
 
-@_compiled
+@compiled
 def _add_values(weight_B: np.ndarray, values_EB: np.ndarray, ahead: np.ndarray, total_E: np.ndarray) -> None:
     """total += values @ weight, over all positions of a block; meanwhile the block `ahead` is fetched.
 
@@ -388,7 +388,7 @@ def _add_values(weight_B: np.ndarray, values_EB: np.ndarray, ahead: np.ndarray, 
         total_E[half + e] += second
 
 
-@_compiled
+@compiled
 def _softmax(scores: np.ndarray, length: int) -> None:
     """scores[:length] become weights that sum to 1."""
     highest = scores[0]
@@ -396,7 +396,7 @@ def _softmax(scores: np.ndarray, length: int) -> None:
         highest = max(highest, scores[i])
     total = _ZERO
     for i in range(length):
-        weight = _exp(scores[i] - highest)
+        weight = fast_exp(scores[i] - highest)
         scores[i] = weight
         total += weight
     scale = _ONE / total
@@ -404,7 +404,7 @@ def _softmax(scores: np.ndarray, length: int) -> None:
         scores[i] *= scale
 
 
-@_compiled
+@compiled
 def _place(number: int, rows: int, heads: int, stream: bool) -> tuple[int, int]:
     """Row and head of the number-th piece of work: row by row when blocks are streamed, else head by head."""
     if stream:
@@ -412,7 +412,7 @@ def _place(number: int, rows: int, heads: int, stream: bool) -> tuple[int, int]:
     return number % rows, number // rows
 
 
-@_compiled
+@compiled
 def attend(
     query_RD: np.ndarray,
     keys_NLHEB: np.ndarray,
@@ -467,7 +467,7 @@ def attend(
             _put(out_RD, row, first + e, total[e])
 
 
-@_compiled
+@compiled
 def _uniform(key: int, position: int) -> float:
     """The number in [0, 1) that decides the token at `position`; the twin of `requests.uniform`."""
     z = key + np.uint64(position + 1) * np.uint64(0x9E3779B97F4A7C15)
@@ -477,7 +477,7 @@ def _uniform(key: int, position: int) -> float:
     return np.float64(z >> np.uint64(11)) * 2.0**-53
 
 
-@_compiled
+@compiled
 def _cut(weights: np.ndarray, top_k: int, top_p: float) -> None:
     """Set to 0 the weights below the k-th largest, then those outside the smallest set that holds a share of top_p."""
     ordered = np.sort(weights)[::-1]
@@ -498,7 +498,7 @@ def _cut(weights: np.ndarray, top_k: int, top_p: float) -> None:
             weights[v] = 0.0
 
 
-@_compiled
+@compiled
 def sample(
     logits_RV: np.ndarray,
     temperature: float,
@@ -530,11 +530,11 @@ def sample(
                     best = v
             total = _ZERO
             for v in range(size):
-                total += _exp(logits[v] - highest)
+                total += fast_exp(logits[v] - highest)
             if temperature > 0.0:
                 inverse, peak = np.float32(1.0 / temperature), logits[best]
                 for v in range(size):
-                    weights[v] = _exp((logits[v] - peak) * inverse)
+                    weights[v] = fast_exp((logits[v] - peak) * inverse)
                 if not free:
                     for v in range(size):
                         if next_state_SV[state_R[row], v] < 0:

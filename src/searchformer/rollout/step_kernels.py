@@ -11,13 +11,13 @@ with the obvious sampler's (`tests/test_step_networks.py`).
 import numpy as np
 
 from searchformer.model.head import LEAST_MASS, TINY
-from searchformer.rollout.kernels import _compiled, _exp
+from searchformer.rollout.kernels import compiled, fast_exp
 
 _LEAST_MASS, _TINY = np.float32(LEAST_MASS), np.float32(TINY)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
-@_compiled
+@compiled
 def embed_pieces(inputs_RQ: np.ndarray, tokens: int, table_ND: np.ndarray, x_RD: np.ndarray) -> None:
     """The decoder's input: the sum of a vector for every (place, token) of a piece."""
     for row in range(inputs_RQ.shape[0]):
@@ -29,7 +29,7 @@ def embed_pieces(inputs_RQ: np.ndarray, tokens: int, table_ND: np.ndarray, x_RD:
                     x_RD[row, d] += vector[d]
 
 
-@_compiled
+@compiled
 def mix_recent(
     x_RD: np.ndarray, weights_KD: np.ndarray, recent_SKD: np.ndarray, slot_R: np.ndarray, out_RD: np.ndarray
 ) -> None:
@@ -47,7 +47,7 @@ def mix_recent(
         recent[0] = x_RD[row]
 
 
-@_compiled
+@compiled
 def look_back(
     query_RD: np.ndarray,
     key_RD: np.ndarray,
@@ -76,7 +76,7 @@ def look_back(
             highest = max(highest, score)
         total = _ZERO
         for t in range(last + 1):
-            attention_RT[row, t] = _exp(attention_RT[row, t] - highest)
+            attention_RT[row, t] = fast_exp(attention_RT[row, t] - highest)
             total += attention_RT[row, t]
         for t in range(last + 1):
             attention_RT[row, t] /= total
@@ -84,7 +84,7 @@ def look_back(
         attention_RT[row, last + 1 :] = _ZERO
 
 
-@_compiled
+@compiled
 def mix_copies(
     logits_RV: np.ndarray,
     attention_RT: np.ndarray,
@@ -103,7 +103,7 @@ def mix_copies(
         for v in range(size):
             highest = max(highest, logits[v])
         for v in range(size):
-            total += _exp(logits[v] - highest)
+            total += fast_exp(logits[v] - highest)
         for t in range(1, position_R[row] + 1):
             if pieces[t, place] >= 0:
                 mass[pieces[t, place]] += attention_RT[row, t]
@@ -122,7 +122,7 @@ def mix_copies(
                 mass[token] = _ZERO
 
 
-@_compiled
+@compiled
 def write_token(
     token_R: np.ndarray,
     is_writing_R: np.ndarray,
