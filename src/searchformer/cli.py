@@ -24,6 +24,7 @@ COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
     "trace": "Tasks in, searches out, one JSON object per line.",
     "inspect": "Counts, lengths, leakage audit and drawings of a data set.",
+    "merge": "One data set made of several.",
     "train": "Train an encoder-decoder Transformer on a data set.",
     "rollout": "Sample many answers per task with a trained model.",
     "evaluate": "Judge and score a directory of rollouts.",

@@ -98,7 +98,10 @@ def _summary(dataset: "Dataset", *, verified: bool) -> Table:
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in _rejected(dataset).items() if count)
     state = "every digest verified" if verified else "digests not compared (--no-verify)"
     table.add_row("domain", f"{manifest.domain}: {_listed(manifest.settings)}")
-    table.add_row("made with", _listed({k: v for k, v in manifest.config.items() if k not in ("domain", "settings")}))
+    elsewhere = ("domain", "settings", "merged")
+    table.add_row("made with", _listed({k: v for k, v in manifest.config.items() if k not in elsewhere}))
+    for part in manifest.config.get("merged", ()):
+        table.add_row("merged from", f"{_listed(part['settings'])}; seed {part.get('seed')}")
     table.add_row("tasks", f"{dataset.rows('train'):,} training, {dataset.rows('test'):,} test")
     table.add_row("rejected", rejected or "none")
     table.add_row("tokens", f"{tokens:,}")
