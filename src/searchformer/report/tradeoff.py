@@ -83,6 +83,7 @@ def accuracy_against_length(results: Results) -> Iterator[Chart]:
                 axis.axvline(100 * least, color=GREY, linestyle=":", label="shortest true search")
                 rows.append((family.label, "shortest true search", what, 100 * least, None, None, None, None, None))
             axis.invert_xaxis()
+            axis.set_ylim(min(axis.get_ylim()[0], 95), 101)
             axis.set(title=fill(family.label, 40), xlabel="mean search length [% of A*'s]", ylabel=f"{what} [%]")
     legend_below(figure)
     yield Chart(
