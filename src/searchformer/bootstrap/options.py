@@ -45,5 +45,7 @@ class BootstrapOptions(RoundsOptions):
     """The model to begin with: a model directory, a training run, or the name of a packaged model."""
     data: Path
     """Directory of its data set."""
+    eval_data: Path | None = None
+    """Data set whose test tasks are answered, such as the largest mazes of a mixture; --data if left out."""
     device: Annotated[str, MayChange] = "auto"
     """auto, cpu, cuda or mps."""
