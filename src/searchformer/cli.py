@@ -8,7 +8,9 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +19,7 @@ import cyclopts
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
-from searchformer import __version__
+from searchformer import __version__, compiling
 from searchformer.errors import SearchformerError
 
 COMMANDS = {
@@ -72,6 +74,7 @@ def run(words: Sequence[str]) -> int:
     if "-" in words:  # stdin as the last argument: anywhere else it would be taken for an option
         words = [word for word in words if word != "-"] + ["--", "-"]
     command = next((word for word in words if not word.startswith("-")), None)
+    compiling.announce = _announce_compiling
     try:
         make_app(command)(words)
         sys.stdout.flush()
@@ -89,6 +92,17 @@ def run(words: Sequence[str]) -> int:
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE
+
+
+@cache
+def _compiling_note() -> Callable[[], AbstractContextManager[object]]:
+    from searchformer.commands.progress import CompilingNote
+
+    return CompilingNote()
+
+
+def _announce_compiling() -> AbstractContextManager[object]:
+    return _compiling_note()()
 
 
 def _explain(error: Exception) -> tuple[int, str]:

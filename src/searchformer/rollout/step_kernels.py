@@ -42,9 +42,10 @@ def mix_recent(
             for k in range(back):
                 total += weights_KD[k, d] * recent[k, d]
             out_RD[row, d] = total
-        for k in range(back - 1, 0, -1):
-            recent[k] = recent[k - 1]
-        recent[0] = x_RD[row]
+        for d in range(x_RD.shape[1]):
+            for k in range(back - 1, 0, -1):
+                recent[k, d] = recent[k - 1, d]
+            recent[0, d] = x_RD[row, d]
 
 
 @compiled
@@ -65,7 +66,8 @@ def look_back(
     shrink = np.float32(1.0 / np.sqrt(width))
     for row in range(looks_RN.shape[0]):
         keys, superseded, last = keys_STD[slot_R[row]], superseded_ST[slot_R[row]], position_R[row]
-        keys[last] = looks_RN[row, width : 2 * width]
+        for d in range(width):
+            keys[last, d] = looks_RN[row, width + d]
         highest = np.float32(-np.inf)
         for t in range(last + 1):
             score = _ZERO
