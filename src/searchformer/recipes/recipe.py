@@ -151,7 +151,7 @@ class Recipe(OptionsModel, strict=True):
 
 def shipped_names() -> list[str]:
     """The recipes in the package, small ones first."""
-    order = ["quickstart", "maze-small", "sokoban-small"]
+    order = ["quickstart", "maze-small", "sokoban-small", "maze-10x10", "sokoban-7x7"]
     names = sorted(path.stem for path in SHIPPED.glob("*.toml"))
     return sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))
 
