@@ -96,6 +96,12 @@ def _select(
     rollouts = Rollouts.open(folder / "answers")
     selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number, display=display)
     write_json(counts, vars(selection))
+    if not selection.replaced:
+        display.say(
+            f"round {number}: no trace was replaced, as no answer is optimal and shorter than its task's trace; "
+            "train the model longer, or raise --samples or --tasks"
+        )
+        return vars(selection)
     share = 1 - selection.tokens_after / selection.rows / max(selection.tokens_before / selection.tasks, 1e-9)
     display.say(
         f"round {number}: {selection.replaced:,} of {selection.tasks:,} traces replaced, {share:.1%} shorter on average"
@@ -158,7 +164,8 @@ def _evaluate_round(
         evaluate(rollout, display=display)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]
-    display.say(f"{name}: A* length / model length {ratio or float('nan'):.3f}, optimal per answer {optimal:.1%}")
+    lengths = f"A* length / model length {ratio:.3f}, " if ratio else ""
+    display.say(f"{name}: {lengths}optimal per answer {optimal:.1%}")
     entry = {
         "round": number,
         "control": control,

@@ -139,7 +139,7 @@ class _Training:
         self.best = _BestWeights(self.flat.weights.detach().clone()) if options.validation else None
         self.digests = self._input_digests()
         self.result_fields = options.result_fields() | self.digests
-        self.step = self._resume()
+        self.step = self.saved = self._resume()
         uses_copies = self.precision == "bf16" and processes.device.type == "cpu"
         self.half = HalfWeights(self.model, self.flat) if uses_copies else None
         self.listeners: list[Listener] = []
@@ -200,6 +200,7 @@ class _Training:
 
     def _save(self) -> None:
         """Write the checkpoint, then the model."""
+        self.saved = self.step
         if not self.processes.is_first:
             return
         tensors = {"weights": self.flat.weights.detach()} | self.optimiser.state
@@ -237,6 +238,7 @@ class _Training:
             scorer = exact_match(self.dataset, self.eval_set)
         with display.bar("train", unit="steps") as update:
             tokens, since = 0, time.perf_counter()
+            saved = since
             while not self._is_done():
                 batch = self.batches[self.step]
                 values = self._take_step(batch)
@@ -250,8 +252,10 @@ class _Training:
                 paused = time.perf_counter()
                 if self._is_due(options.eval_every):
                     self._evaluate(display, scorer)
-                if self._is_due(options.save_every):
+                minutes = (paused - saved) / 60
+                if self._is_due(options.save_every) or minutes >= options.save_minutes:
                     self._save()
+                    saved = time.perf_counter()
                 since += time.perf_counter() - paused
         return TrainResult(self.out / "model", self.step, self.model.parameter_count, self.last)
 
@@ -290,8 +294,7 @@ class _Training:
     def _check_finite(self, loss: float, norm: float, batch: Batch) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
-        saved = self.step - self.step % self.options.save_every
-        last_good = f"{self.out / 'checkpoint'} (step {saved})" if saved else "none yet"
+        last_good = f"{self.out / 'checkpoint'} (step {self.saved})" if self.saved else "none yet"
         raise SearchformerError(
             f"step {self.step + 1}: the loss is {loss}, the gradient's norm {norm}; tasks of the batch: "
             f"{', '.join(batch.task_ids)}; last good checkpoint: {last_good}. "

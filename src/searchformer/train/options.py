@@ -68,6 +68,8 @@ class TrainingOptions(LearningOptions):
     """Steps between greedy answers to a few test tasks, given at an evaluation; 0: none."""
     save_every: Annotated[int, MayChange] = Field(default=500, ge=1)
     """Steps between checkpoints."""
+    save_minutes: Annotated[float, MayChange] = Field(default=10.0, gt=0)
+    """Also save when this many minutes have passed since the last checkpoint."""
     log_every: Annotated[int, MayChange] = Field(default=50, ge=1)
     """Steps between lines of metrics.jsonl."""
 
