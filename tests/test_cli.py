@@ -51,7 +51,7 @@ def test_success_is_exit_code_0_and_json_is_the_last_line(made):
     seen = searchformer("inspect", out, "--json")
     assert seen.returncode == 0
     settings = json.loads(seen.stdout.splitlines()[-1])["settings"]
-    assert settings == {"max_cost": None, "width": 5, "height": 5, "smallest": None}
+    assert settings == {"max_cost": None, "width": 5, "height": 5}
 
 
 @pytest.mark.parametrize(

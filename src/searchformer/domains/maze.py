@@ -7,7 +7,7 @@ Try: `searchformer generate maze --tasks 5 --out d`.
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from searchformer.domains.base import Domain, Group, Groups, Rules, Shapes, TaskError
 from searchformer.domains.grid import LARGEST, LETTERS, LOW, SHIFT, pack, point, symmetries, unpack, whole_number
@@ -205,6 +205,12 @@ class Maze(Domain):
         if self.smallest is not None and self.smallest > min(self.width, self.height):
             raise ValueError(f"smallest is {self.smallest}, more than a side of {self.width} x {self.height} cells")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Data sets of one size describe themselves as they did before there were others."""
+        settings = dump(self)
+        return settings if self.smallest is not None else {k: v for k, v in settings.items() if k != "smallest"}
 
     @property
     def rules(self) -> Rules:
