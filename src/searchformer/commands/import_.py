@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from searchformer.commands.options import Json
+
+if TYPE_CHECKING:
+    from searchformer.dataset.store import Manifest
 
 NewDirectory = Annotated[Path, Parameter(help="Directory to write; it must not hold anything yet.")]
 LANGUAGE = "Its tokens: maze:WxH, sokoban, or a vocabulary.json, data set or model that has them."
@@ -30,3 +33,57 @@ def meta_checkpoint(
         print(json.dumps({"out": str(out), **trained}))
     else:
         print(f"{out}: size {trained['size']}, step {trained['step']}")
+
+
+def mongodump(
+    file: Annotated[Path, Parameter(help="An archive that `mongodump --archive` wrote, with or without --gzip.")],
+    /,
+    *,
+    out: NewDirectory | None = None,
+    name: Annotated[str | None, Parameter(help="Which data set; the only one if left out.")] = None,
+    domain: Annotated[str | None, Parameter(help="maze:WxH or sokoban, where the name does not tell.")] = None,
+    list_: Annotated[bool, Parameter(name="--list", help="Print what the archive holds, and write nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A data set of a published MongoDB archive; no server is needed.
+
+    Split, vocabulary and ids are kept (the ids as the column published_id), and every collection's checksum is
+    compared. The file is read as a stream, in memory that does not grow with it.
+    """
+    from searchformer.commands.progress import TerminalDisplay
+    from searchformer.errors import SearchformerError
+    from searchformer.interop.mongodump import dataset_names, import_archive, list_archive
+    from searchformer.interop.published import parse_domain
+
+    if list_:
+        found = list_archive(file, display=TerminalDisplay())
+        names = dataset_names([each.name for each in found])
+        if as_json:
+            print(json.dumps({"datasets": names, "collections": [vars(each) for each in found]}))
+            return
+        for each in found:
+            print(f"{each.name}: {each.documents:,} documents, {each.bytes:,} bytes")
+        print(f"every checksum is right; data sets: {', '.join(names) or 'none'}")
+        return
+    if out is None:
+        raise SearchformerError("--out DIR is missing; --list shows what the archive holds")
+    given = parse_domain(domain) if domain else None
+    manifest = import_archive(file, out, name=name, domain=given, display=TerminalDisplay())
+    report_dataset(out, manifest, as_json=as_json)
+
+
+def report_dataset(out: Path, manifest: "Manifest", *, as_json: bool) -> None:
+    """Say what a data set holds."""
+    counts = manifest.counts
+    if as_json:
+        print(json.dumps({"out": str(out), "counts": counts, "longest": manifest.longest}))
+    else:
+        print(f"{out}: {counts['train']:,} training and {counts['test']:,} test tasks")
+
+
+def mongodb() -> None:
+    """x"""
+
+
+def tasks() -> None:
+    """x"""
