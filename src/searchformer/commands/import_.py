@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from searchformer.commands.options import Json
+from searchformer.commands.options import DomainName, Flat, Json, Settings
+from searchformer.commands.tasks import report_left_out
+from searchformer.dataset.options import SearchOptions
 
 if TYPE_CHECKING:
     from searchformer.dataset.store import Manifest
@@ -85,5 +87,51 @@ def mongodb() -> None:
     """x"""
 
 
-def tasks() -> None:
-    """x"""
+class TaskImportOptions(SearchOptions):
+    """How tasks are searched, and where they go."""
+
+    deterministic: bool = True
+    """Break ties by the domain's fixed order instead of at random."""
+    split: Literal["test", "train"] = "test"
+    """The split that all tasks go to."""
+
+
+def tasks(
+    domain: DomainName,
+    file: Annotated[str, Parameter(help="Anything that `searchformer trace` reads; - for stdin.")],
+    /,
+    *,
+    out: NewDirectory,
+    like: Annotated[Path | None, Parameter(help="A model or data set: the same settings and vocabulary.")] = None,
+    options: Annotated[TaskImportOptions, Flat] = TaskImportOptions(),
+    as_json: Json = False,
+    **settings: Settings,
+) -> None:
+    """A data set of the tasks in a file: searched by A*, so that models can be asked, scored and trained on them.
+
+    All tasks are of one size: --width and --height, or that of --like. Others, repeated and unsolvable ones are left
+    out and counted.
+    """
+    from searchformer.commands.options import domain_settings
+    from searchformer.domains import make_domain
+    from searchformer.errors import SearchformerError
+    from searchformer.interop.published import read_language
+    from searchformer.interop.tasks import import_tasks, read_tasks
+    from searchformer.search import Options
+
+    language = read_language(str(like)) if like else None
+    if language and language.domain not in (None, domain):
+        raise SearchformerError(f"{like} is of the domain {language.domain}; asked for is {domain}")
+    made = make_domain(domain, (language.settings if language else {}) | domain_settings(domain, settings))
+    skipped: list[Any] = []
+    how = options.model_dump(include={"algorithm", "weight", "deterministic", "max_expansions"})
+    manifest, left_out = import_tasks(
+        read_tasks(file, skipped=skipped),
+        out,
+        made,
+        vocabulary=language.vocabulary if language else None,
+        split=options.split,
+        options=Options(**how),
+    )
+    report_left_out([*map(str, skipped), *left_out])
+    report_dataset(out, manifest, as_json=as_json)
