@@ -26,8 +26,8 @@ ROOMS = [
     {"report"},
     {"pretrained"},
     {"solve"},
-    {"interop", "engines", "recipes", "web"},
-    {"commands"},
+    {"interop", "engines", "envs", "recipes", "web"},
+    {"api", "commands"},
     {"cli"},
     {"__main__"},
 ]

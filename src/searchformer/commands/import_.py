@@ -83,8 +83,36 @@ def report_dataset(out: Path, manifest: "Manifest", *, as_json: bool) -> None:
         print(f"{out}: {counts['train']:,} training and {counts['test']:,} test tasks")
 
 
-def mongodb() -> None:
-    """x"""
+def mongodb(
+    uri: Annotated[str, Parameter(help="Address of the server: mongodb://HOST:PORT")],
+    name: Annotated[str, Parameter(help="Name of the data set there.")],
+    /,
+    *,
+    out: NewDirectory | None = None,
+    database: Annotated[str, Parameter(help="Database of the server.")] = "tokenSeqDB",
+    sequences: Annotated[int | None, Parameter(help="The first N training sequences by id; all if left out.")] = None,
+    domain: Annotated[str | None, Parameter(help="maze:WxH or sokoban, where the name does not tell.")] = None,
+    statistics: Annotated[bool, Parameter(help="Print lengths, computed by the server; write nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A data set of a MongoDB server as one of ours; run the same command again to continue."""
+    from searchformer.commands.progress import TerminalDisplay
+    from searchformer.errors import SearchformerError
+    from searchformer.interop.mongodb import connected, import_mongodb, length_statistics
+    from searchformer.interop.published import parse_domain
+
+    if out is None and not statistics:
+        raise SearchformerError("--out DIR is missing; --statistics shows what the server has")
+    if sequences is not None and sequences < 1:
+        raise SearchformerError(f"--sequences is at least 1; found {sequences}")
+    with connected(uri, database=database) as there:
+        if statistics:
+            print(json.dumps(length_statistics(there, name)))
+            return
+        assert out is not None
+        given = parse_domain(domain) if domain else None
+        manifest = import_mongodb(there, name, out, sequences=sequences, domain=given, display=TerminalDisplay())
+    report_dataset(out, manifest, as_json=as_json)
 
 
 class TaskImportOptions(SearchOptions):

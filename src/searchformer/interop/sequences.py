@@ -19,6 +19,7 @@ from searchformer.domains import Domain, TaskError
 from searchformer.domains.grid import SHIFT
 from searchformer.domains.maze import GOAL, GRID, HEIGHT, START, WIDTH, Maze
 from searchformer.errors import SearchformerError
+from searchformer.files import replacing
 from searchformer.interop import kernels
 from searchformer.interop.extras import require
 from searchformer.tokens.vocabulary import Vocabulary
@@ -186,10 +187,39 @@ class DatasetWriter:
         if split in self._open and self._open[split][1] == 0:
             self._open.pop(split)[0].close()
         if split not in self._open:
-            name = f"{split}-{sum(each == split for each in self.files.values()):05d}.parquet"
+            name = self._next_name(split)
             self.files[name] = split
             self._open[split] = SplitWriter(self.directory / name, self.columns), ROWS_PER_SHARD
         return self._open[split]
+
+    # --- a whole shard at a time, for what can be interrupted
+
+    def existing(self, split: str) -> Path | None:
+        """The split's next shard, if it is on disk already."""
+        path = self.directory / self._next_name(split)
+        return path if path.exists() else None
+
+    def keep(self, split: str, path: Path, rows: int) -> None:
+        """Count a shard that is on disk."""
+        self.files[path.name] = split
+        self.rows[split] += rows
+
+    def write_shard(self, split: str, rows: Sequence[TokenRows]) -> None:
+        """Write the split's next shard, whole or not at all."""
+        path = self.directory / self._next_name(split)
+        with replacing(path) as temporary:
+            writer = SplitWriter(temporary, self.columns)
+            for each in rows:
+                writer.write(self._batch(each, task_ids(self.domain, self.vocabulary, each), 0, len(each)))
+            writer.close()
+        self.keep(split, path, sum(map(len, rows)))
+
+    def is_full(self, split: str) -> bool:
+        """Whether the split's last shard takes no more rows."""
+        return self.rows[split] % ROWS_PER_SHARD == 0
+
+    def _next_name(self, split: str) -> str:
+        return f"{split}-{sum(each == split for each in self.files.values()):05d}.parquet"
 
     def _batch(self, rows: TokenRows, names: list[str], begin: int, end: int) -> pa.RecordBatch:
         arrays = [pa.array(names[begin:end], type=pa.string())]
@@ -205,8 +235,10 @@ class DatasetWriter:
     def finish(self, config: dict[str, Any]) -> Manifest:
         """Close the files and declare the data set complete."""
         for split in SPLITS:
-            self._writer(split)  # a split without rows has an empty file, as in every data set
-            self._open.pop(split)[0].close()
+            if split not in self.files.values():
+                self._writer(split)  # a split without rows has an empty file, as in every data set
+            if split in self._open:
+                self._open.pop(split)[0].close()
         whole = {"domain": self.domain.name, "settings": self.domain.model_dump(), "tasks": sum(self.rows.values())}
         files = dict(sorted(self.files.items(), key=lambda item: (item[0].split("-")[1], item[1] != "train")))
         return finish(self.directory, files, config=whole | config, vocabulary=self.vocabulary)

@@ -6,10 +6,9 @@ In: a file, or `-` for stdin. Out: records of our own form, each with its place,
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from searchformer.dataset.store import PARTS, Manifest
 from searchformer.domains import Domain, TaskError
@@ -50,6 +49,17 @@ def read_tasks(source: str, *, skipped: list[FormatError] | None = None) -> Foun
     else:
         for task in read(path, skipped=skipped):
             yield f"{source}:{task.line}", task.record()
+
+
+def nth_task(source: str, number: int) -> dict[str, Any]:
+    """The task with this number, from 1; raises if there is none, or if it is a bad one."""
+    found = next(islice(read_tasks(source, skipped=[]), number - 1, number), None) if number > 0 else None
+    if found is None:
+        raise SearchformerError(f"{source} has no task {number}")
+    place, record = found
+    if isinstance(record, SearchformerError):
+        raise SearchformerError(f"{place}: {record}")
+    return record
 
 
 def _maze_text(path: Path) -> str | None:
