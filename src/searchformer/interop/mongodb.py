@@ -27,7 +27,7 @@ from searchformer.tokens.vocabulary import Vocabulary
 
 DATABASE = "tokenSeqDB"
 DOCUMENTS = 500
-"""Documents that are asked for or sent at a time."""
+"""Documents that are sent at a time."""
 CONFIG = ".import.json"
 """What an unfinished import was asked for; removed at its end."""
 TIMEOUT_SECONDS = 10
@@ -126,7 +126,7 @@ def _import_split(collection: Any, writer: DatasetWriter, split: str, most: int 
         writer.keep(split, path, len(ids))
     while (most is None or writer.rows[split] < most) and writer.is_full(split):
         count = min(ROWS_PER_SHARD, most - writer.rows[split]) if most is not None else ROWS_PER_SHARD
-        found = collection.aggregate(slice_pipeline(last, count), batchSize=DOCUMENTS)
+        found = collection.aggregate(slice_pipeline(last, count))
         rows = [parser.from_record(document) for document in found]
         if not rows:
             break
@@ -176,30 +176,26 @@ def _batches(dataset: Dataset, split: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def _send(database: Database, name: str, split: str, rows: list[dict[str, Any]], vocabulary: Vocabulary) -> int:
-    """Insert the rows that the server does not have; sequences last, so that one that is there is complete."""
+    """Insert what the server does not have of these rows; returns how many sequences that were."""
+    lengths, states, sequences = {}, {}, {}
+    for row in rows:
+        identity = document_id(row)
+        lengths[identity] = {f"{field}_len": row[f"{part}_length"] for field, part in FIELDS.items()}
+        states[identity] = {"state": "complete"}
+        sequences[identity] = {field: vocabulary.decode(row[part]) for field, part in FIELDS.items()}
+    _insert_missing(database[f"{name}.meta.{split}"], lengths)
+    _insert_missing(database[f"{name}.log"], states)
+    return _insert_missing(database[f"{name}.seq.{split}"], sequences)
+
+
+def _insert_missing(collection: Any, documents: dict[int, dict[str, Any]]) -> int:
+    """Insert the documents whose ids the collection does not have; returns how many."""
     int64 = require("bson", extra="mongodb").Int64
-    by_id = {document_id(row): row for row in rows}
-    sequences = database[f"{name}.seq.{split}"]
-    there = {document["_id"] for document in sequences.find({"_id": {"$in": [*map(int64, by_id)]}}, {"_id": 1})}
-    missing = {identity: row for identity, row in by_id.items() if identity not in there}
-    if not missing:
-        return 0
-    lengths = {
-        identity: {f"{field}_len": row[f"{part}_length"] for field, part in FIELDS.items()}
-        for identity, row in missing.items()
-    }
-    for collection, documents in (
-        (database[f"{name}.meta.{split}"], lengths),
-        (database[f"{name}.log"], dict.fromkeys(missing, {"state": "complete"})),
-    ):
-        keys = [*map(int64, documents)]
-        collection.delete_many({"_id": {"$in": keys}})  # what an interrupted call left behind
-        collection.insert_many([{"_id": int64(key), **value} for key, value in documents.items()], ordered=False)
-    texts = [
-        {"_id": int64(key)} | {field: vocabulary.decode(row[part]) for field, part in FIELDS.items()}
-        for key, row in missing.items()
-    ]
-    sequences.insert_many(texts, ordered=False)
+    known = collection.find({"_id": {"$in": [*map(int64, documents)]}}, {"_id": 1})
+    there = {document["_id"] for document in known}
+    missing = [{"_id": int64(key), **document} for key, document in documents.items() if key not in there]
+    if missing:
+        collection.insert_many(missing, ordered=False)
     return len(missing)
 
 
