@@ -26,8 +26,8 @@ ROOMS = [
     {"report"},
     {"pretrained"},
     {"solve"},
-    {"interop", "engines", "envs", "recipes", "web"},
-    {"api", "commands"},
+    {"interop", "engines", "recipes", "web"},
+    {"api", "commands", "envs"},
     {"cli"},
     {"__main__"},
 ]
