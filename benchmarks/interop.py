@@ -50,7 +50,7 @@ def documents(size: int, count: int) -> list[dict]:
 
 
 def write_archive(path: Path, size: int, most_bytes: int) -> int:
-    """An archive of at least so many bytes of sequences; returns how many. The vocabulary comes last, the worst place."""
+    """An archive of at least so many bytes of sequences, its vocabulary last; returns how many bytes."""
     name, written, number = f"maze.{size}-by-{size}-deterministic.simple", 0, 0
     drawn = documents(size, 500)
     tokens = make_domain("maze", {"width": size, "height": size}).token_list()
@@ -128,7 +128,9 @@ def main() -> None:
                 shutil.rmtree(place / "out")
 
             result[f"import{suffix}_mb_per_second"] = round(written / timed(once) / 1e6, 1)
-        result["parts_mb_per_second"] = {k: round(v) for k, v in parts_alone(place / "small.archive", options.size).items()}
+        result["parts_mb_per_second"] = {
+            k: round(v) for k, v in parts_alone(place / "small.archive", options.size).items()
+        }
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         path = place / "large.archive"
         written = write_archive(path, options.size, int(options.gigabytes * (1 << 30)))

@@ -113,7 +113,7 @@ def test_every_size_has_the_published_names_and_shapes(tmp_path, theirs, tokens)
     assert sum(name.endswith(tuple(ROPE)) for name in found) == 4 * config.layers
     assert _checked_weights(path, found, config, SIZES[theirs]).keys() == shapes.keys()
     other = make_config("15M" if theirs != "s" else "46M", vocabulary=len(language.vocabulary))
-    with pytest.raises(SearchformerError, match="has the shape|no tensor"):
+    with pytest.raises(SearchformerError, match=r"has the shape|no tensor"):
         _checked_weights(path, found, other, "other")
 
 

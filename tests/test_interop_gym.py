@@ -63,7 +63,7 @@ def test_a_random_policy_stays_inside_the_rules(env):
     walls = observation == 1
     env.action_space.seed(0)
     for _ in range(200):
-        observation, _, solved, cut, info = env.step(env.action_space.sample())
+        observation, _, solved, cut, _ = env.step(env.action_space.sample())
         assert env.observation_space.contains(observation)
         assert np.array_equal(observation == 1, walls)
         if solved or cut:

@@ -39,7 +39,9 @@ def save(tmp_path):
 
 
 def table(*rows: tuple[str, str]) -> str:
-    return "source,q,a,rating\n" + "".join(f"x,{maze},{answer},{number}\n" for number, (maze, answer) in enumerate(rows))
+    return "source,q,a,rating\n" + "".join(
+        f"x,{maze},{answer},{number}\n" for number, (maze, answer) in enumerate(rows)
+    )
 
 
 def lines(result) -> list[dict]:
@@ -128,7 +130,10 @@ def test_mazes_in_tokens_are_judged(save):
         ("optimal", None),
         ("invalid", "illegal move at step 1"),
     ]
-    record = {"Prompt": f"You solve mazes. MAZE: {ALPHA}", "Response": "I go <|down|><|up|> no: <|down|><|right|><|up|>"}
+    record = {
+        "Prompt": f"You solve mazes. MAZE: {ALPHA}",
+        "Response": "I go <|down|><|up|> no: <|down|><|right|><|up|>",
+    }
     path = save("alpha.jsonl", json.dumps(record) + "\n")
     assert lines(invoke("judge", "maze", path))[0]["verdict"] == "optimal"
 
@@ -157,11 +162,10 @@ def test_questions_are_read_and_claimed_lengths_are_checked(save):
     assert found[0]["optimal_length"] == 7
 
 
-def test_the_real_library_is_read_and_its_lengths_are_right(save):
-    import reasoning_gym
-
-    items = list(reasoning_gym.create_dataset("maze", size=40, seed=7))
-    path = save("gym.jsonl", "\n".join(json.dumps({key: item[key] for key in ("question", "answer")}) for item in items))
+def test_the_librarys_own_mazes_are_read_and_their_lengths_are_right(save):
+    """40 of the library's mazes, written by its version 0.1.25."""
+    path = Path(__file__).parent / "golden" / "reasoning-gym-maze.jsonl"
+    items = [json.loads(line) for line in path.read_text().splitlines()]
     result = invoke("judge", "maze", path)
     assert [each["verdict"] for each in lines(result)] == ["right length"] * 40
     assert question_maze(items[0]["question"], None)["width"] == items[0]["metadata"]["grid_size"]

@@ -79,7 +79,7 @@ def published(tmp_path_factory) -> Dataset:
 
 def contents(dataset: Dataset, split: str) -> dict[int, tuple]:
     rows = dataset.records(split)
-    return {row["published_id"]: tuple(tuple(row[part]) for part in PARTS) + (row["task_id"],) for row in rows}
+    return {row["published_id"]: (row["task_id"], *(tuple(row[part]) for part in PARTS)) for row in rows}
 
 
 def test_a_data_set_goes_to_the_server_and_comes_back(database, published, tmp_path):
@@ -180,7 +180,7 @@ def test_our_own_data_sets_get_ids_of_their_own(database, tmp_path):
 
 
 def test_what_the_server_does_not_have_is_said(database, published, tmp_path):
-    with pytest.raises(SearchformerError, match="the server has no data set 'maze.10-by-10-d.*; it has: none"):
+    with pytest.raises(SearchformerError, match=r"the server has no data set 'maze.10-by-10-d.*; it has: none"):
         import_mongodb(database, NAME, tmp_path / "x")
     assert not (tmp_path / "x").exists()
     with pytest.raises(SearchformerError, match="does not say which tasks these are"):

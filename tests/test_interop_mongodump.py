@@ -30,9 +30,9 @@ NAME = "maze.10-by-10-deterministic.simple"
 SMALL = "maze.3-by-3-deterministic.simple"
 DOCUMENT = {
     "_id": bson.Int64(-5),
-    "prompt": "start 0 2 goal 2 1 wall 2 0 wall 0 1 wall 1 1".split(),
-    "reasoning": "create 0 2 c0 c3 close 0 2 c0 c3".split(),
-    "plan": "plan 0 2 plan 1 2 plan 2 2 plan 2 1".split(),
+    "prompt": ["start", "0", "2", "goal", "2", "1", "wall", "2", "0", "wall", "0", "1", "wall", "1", "1"],
+    "reasoning": ["create", "0", "2", "c0", "c3", "close", "0", "2", "c0", "c3"],
+    "plan": ["plan", "0", "2", "plan", "1", "2", "plan", "2", "2", "plan", "2", "1"],
 }
 TOKENS = make_domain("maze", {"width": 3, "height": 3}).token_list()
 VOCABULARY = Vocabulary.of(TOKENS)
@@ -155,7 +155,11 @@ def test_sokoban_is_read_with_its_40000_costs(tmp_path, golden):
     name = "sokoban.7-by-7-walls-2-boxes-2.with-box-40k"
     example = next(record for record in golden("sokoban.jsonl.gz") if "example_trace" in record)
     prompt, trace, plan = (example[key].split() for key in ("prompt", "example_trace", "example_plan"))
-    tokens = [*map(str, range(7)), *(f"c{n}" for n in range(40000)), *"box worker dock wall create close plan".split()]
+    tokens = [
+        *map(str, range(7)),
+        *(f"c{n}" for n in range(40000)),
+        *["box", "worker", "dock", "wall", "create", "close", "plan"],
+    ]
     document = {"_id": bson.Int64(1), "prompt": prompt, "reasoning": trace, "plan": plan}
     path = tmp_path / "s.archive"
     path.write_bytes(small_archive(document, tokens, name))
@@ -208,7 +212,10 @@ def test_what_is_no_archive_is_refused_with_its_place(tmp_path, raw, reason):
         ({"plan": [1]}, "document -5: expected plan, a list of tokens; found [1]"),
         ({"reasoning": ["banana"]}, "document -5: reasoning: token 0 is 'banana', which the vocabulary does not have"),
         ({"prompt": ["start", "0"]}, "document -5: its prompt is not a task of maze: token 2: expected a number"),
-        ({"prompt": "start 0 2 goal 2 1 wall 0 2".split()}, "not a task of maze: start [0, 2] is a wall"),
+        (
+            {"prompt": ["start", "0", "2", "goal", "2", "1", "wall", "0", "2"]},
+            "not a task of maze: start [0, 2] is a wall",
+        ),
     ],
 )
 def test_a_document_of_another_kind_is_named(tmp_path, changes, reason):

@@ -1,10 +1,10 @@
 """What a Python user needs: functions that take and give plain values. `import searchformer` names them all.
 
-    import searchformer
+import searchformer
 
-    task = {"width": 3, "height": 3, "start": [0, 2], "goal": [2, 1], "walls": [[2, 0], [0, 1], [1, 1]]}
-    searchformer.trace(task)["plan"]                 # A*'s search
-    searchformer.judge(task, "rrru").reason          # what is wrong with an answer
+task = {"width": 3, "height": 3, "start": [0, 2], "goal": [2, 1], "walls": [[2, 0], [0, 1], [1, 1]]}
+searchformer.trace(task)["plan"]                 # A*'s search
+searchformer.judge(task, "rrru").reason          # what is wrong with an answer
 """
 
 from collections.abc import Sequence
@@ -68,5 +68,5 @@ def sample(model: "Model", tasks: Sequence[dict[str, Any] | str], **how: Any) ->
 
 
 def judge(task: dict[str, Any], answer: str, *, paper: bool = False, **settings: Any) -> Verdict:
-    """Judge an answer to a task in JSON: space-separated tokens, moves (`rrdd`) or coordinates; see `evaluate.judge`."""
+    """Judge an answer (space-separated tokens, moves such as `rrdd`, or coordinates) to a task in JSON."""
     return judge_answer(task, answer, paper=paper, **settings)

@@ -112,7 +112,11 @@ def run(words: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         code, line = _explain(error)
-        hint = f"; see searchformer {f'{command} ' if command in (*COMMANDS, *GROUPS) else ''}--help" if code == WRONG_USAGE else ""
+        hint = (
+            f"; see searchformer {f'{command} ' if command in (*COMMANDS, *GROUPS) else ''}--help"
+            if code == WRONG_USAGE
+            else ""
+        )
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE

@@ -31,7 +31,7 @@ PIXELS = 16
 class PlanningEnv(gymnasium.Env[np.ndarray, np.int64]):
     """A task of one domain: reset draws it, step moves."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 8}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 8}  # noqa: RUF012 - as in gymnasium's own
     domain_name: ClassVar[str]
     SYMBOLS: ClassVar[str]
     """What the numbers of an observation stand for, as `Domain.draw` draws it."""

@@ -28,7 +28,9 @@ class JudgeOptions(AlgorithmOptions):
 
 def run(
     domain: DomainName,
-    file: Annotated[str, Parameter(help='JSON lines with a task and its "answer" (- for stdin), or mazes with answers.')],
+    file: Annotated[
+        str, Parameter(help='JSON lines with a task and its "answer" (- for stdin), or mazes with answers.')
+    ],
     /,
     *,
     options: Annotated[JudgeOptions, Flat] = JudgeOptions(),

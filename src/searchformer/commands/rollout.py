@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 from searchformer.commands.options import Flat, Json
 from searchformer.rollout.options import RolloutOptions
 
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,7 +13,8 @@ if TYPE_CHECKING:
 def run(*, options: Annotated[RolloutOptions, Flat], as_json: Json = False) -> None:
     """Sample many answers per task with a trained model.
 
-    --data is a data set, or a file of tasks: anything that `searchformer trace` reads, in the size of the model. If it is interrupted, run the same command again to continue.
+    --data is a data set, or a file of tasks: anything that `searchformer trace` reads, in the size of the model. If it
+    is interrupted, run the same command again to continue.
     """
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.pretrained import resolve_model

@@ -130,7 +130,9 @@ def _read(file: str, options: SolveOptions, given: dict[str, str]) -> tuple[str,
     if options.start or options.goal:
         from searchformer.domains.formats import read
 
-        found: list[tuple[str, Any]] = [(file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())]
+        found: list[tuple[str, Any]] = [
+            (file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())
+        ]
     else:
         from searchformer.interop.tasks import read_tasks
 

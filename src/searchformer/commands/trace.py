@@ -23,7 +23,9 @@ class TraceOptions(SearchOptions):
 
 def run(
     domain: DomainName,
-    file: Annotated[str, Parameter(help="Tasks: JSON lines (- for stdin), a level or map file, or other people's mazes.")],
+    file: Annotated[
+        str, Parameter(help="Tasks: JSON lines (- for stdin), a level or map file, or other people's mazes.")
+    ],
     /,
     *,
     options: Annotated[TraceOptions, Flat] = TraceOptions(),

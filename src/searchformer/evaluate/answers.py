@@ -1,7 +1,7 @@
 """Answers as people and language models write them: a plan as our tokens, as moves, or as coordinates.
 
-In: a task and a text. Out: the answer as our tokens, for the judge; a move that cannot be made becomes a step that the
-judge refuses. `plan 0 0 plan 1 0 ...`, `rrdd`, `right, right, down`, `(0, 0) -> (1, 0)` and `[[0, 0], [1, 0]]` are read.
+In: a task and a text, such as `plan 0 0 plan 1 0`, `rrdd`, `right, down`, `(0, 0) -> (1, 0)`, `[[0, 0], [1, 0]]`.
+Out: the answer as our tokens, for the judge; a move that cannot be made becomes a step that the judge refuses.
 """
 
 import re

@@ -128,10 +128,13 @@ def marked_path(task: dict[str, Any], maze: str, solution: str) -> list[Point]:
     A marked path that touches itself is read with the short cut, and its other marks are then too many.
     """
     width = task["width"]
-    if len(solution) != len(maze) or any(b not in (a, "o") or (b == "o" != a and a != " ") for a, b in _pairs(maze, solution)):
+    if len(solution) != len(maze) or any(
+        b not in (a, "o") or (b == "o" != a and a != " ") for a, b in _pairs(maze, solution)
+    ):
         raise TaskError("the answer is not the maze with a path of 'o' on free cells")
     marked = {divmod(at, width)[::-1] for at, mark in enumerate(solution) if mark == "o"}
-    start, goal = tuple(task["start"]), tuple(task["goal"])
+    (start_x, start_y), (goal_x, goal_y) = task["start"], task["goal"]
+    start, goal = (start_x, start_y), (goal_x, goal_y)
     before: dict[Point, Point | None] = {start: None}
     frontier = deque([start])
     while frontier and goal not in before:
@@ -140,10 +143,11 @@ def marked_path(task: dict[str, Any], maze: str, solution: str) -> list[Point]:
             if cell not in before and (cell in marked or cell == goal):
                 before[cell] = (x, y)
                 frontier.append(cell)
-    path, cell = [], goal if goal in before else None
-    while cell is not None:
-        path.append(cell)
-        cell = before[cell]
+    path: list[Point] = []
+    last: Point | None = goal if goal in before else None
+    while last is not None:
+        path.append(last)
+        last = before[last]
     if not path:
         raise TaskError("the answer's marks do not lead from the start to the goal")
     if len(path) - 2 != len(marked):
@@ -172,7 +176,9 @@ def token_maze(text: str) -> dict[str, Any]:
         cells[x, y], end = (sides, match[4]), match.end()
     columns, rows = 1 + max((x for x, _ in cells), default=-1), 1 + max((y for _, y in cells), default=-1)
     if not cells or len(cells) != columns * rows or 2 * max(columns, rows) > LARGEST:
-        raise TaskError(f"expected every cell of a maze once, as <|row-column|>; found {len(cells)} of {columns * rows}")
+        raise TaskError(
+            f"expected every cell of a maze once, as <|row-column|>; found {len(cells)} of {columns * rows}"
+        )
     ends = {kind: [cell for cell, (_, mark) in cells.items() if mark == kind] for kind in ("origin", "target")}
     if any(len(found) != 1 for found in ends.values()):
         raise TaskError(f"a maze has one origin and one target; found {', '.join(str(len(f)) for f in ends.values())}")

@@ -178,9 +178,7 @@ def _check_table(file: Path, name: str, found: Tensor, config: ModelConfig, kind
     """Raise unless a stored rotary table is the one that we compute, up to the rounding of large angles."""
     positions, half = config.positions, config.head_dim // 2
     if found.shape != (1, positions, 1, half):
-        raise SearchformerError(
-            f"{file}: {name} has the shape {list(found.shape)}; expected {[1, positions, 1, half]}"
-        )
+        raise SearchformerError(f"{file}: {name} has the shape {list(found.shape)}; expected {[1, positions, 1, half]}")
     error = (found[0, :, 0, :].double() - _tables(config)[kind].double()).abs()
     allowed = 1e-6 + ANGLE_ERROR * torch.arange(positions, dtype=torch.float64)[:, None]
     if not bool((error <= allowed).all()):
@@ -200,4 +198,3 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return f"{type(value).__name__}"
-

@@ -19,8 +19,8 @@ from searchformer.interop.extras import require
 from searchformer.model import Transformer, load_model, read_model_config
 from searchformer.pretrained import packaged_models, resolve_model
 from searchformer.rollout import Engine
-from searchformer.solve import make_task
 from searchformer.search.world import World
+from searchformer.solve import make_task
 from searchformer.tokens.vocabulary import Vocabulary
 
 HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")

@@ -85,9 +85,9 @@ def import_mongodb(
     display: Display | None = None,
 ) -> Manifest:
     """Write the data set `name` to `out`: all of it, or the first `sequences` of the training split by id."""
+    published = {"published": {"name": name, "sequences": sequences}}
     if (out / MANIFEST).exists():
-        asked = {"published": {"name": name, "sequences": sequences}}
-        require_same(Dataset(out).manifest.config, asked, where=out, what="a data set")
+        require_same(Dataset(out).manifest.config, published, where=out, what="a data set")
         return Dataset(out).manifest
     deterministic = False
     if domain is None:
@@ -97,7 +97,6 @@ def import_mongodb(
         known = ", ".join(str(each["_id"]) for each in database["vocabulary"].find({}, {"_id": 1})) or "none"
         raise SearchformerError(f"the server has no data set {name!r}; it has: {known}")
     vocabulary = read_vocabulary(document, SearchformerError)
-    published = {"published": {"name": name, "sequences": sequences}}
     config = {"deterministic": deterministic, "algorithm": "astar", "weight": 1.0, **published}
     if out.exists() and not (out / CONFIG).exists() and any(path.name != ".lock" for path in out.iterdir()):
         raise SearchformerError(f"{out} is not empty; choose another directory")

@@ -372,7 +372,9 @@ def read_vocabulary(document: Mapping[str, Any], error: Callable[[str], Searchfo
 class ArchiveWriter:
     """Writes an archive as mongodump does; collections may be added to in any order."""
 
-    def __init__(self, stream: io.BufferedIOBase | Any, collections: list[str], *, database: str = "tokenSeqDB") -> None:
+    def __init__(
+        self, stream: io.BufferedIOBase | Any, collections: list[str], *, database: str = "tokenSeqDB"
+    ) -> None:
         self.bson, self.stream, self.database = require("bson", extra="mongodb"), stream, database
         self.crcs = dict.fromkeys(collections, 0)
         stream.write(MAGIC + self.bson.encode({"concurrent_collections": 4, "version": "0.1", "server_version": "6.0"}))

@@ -97,7 +97,9 @@ class SequenceParser:
         for field, part in FIELDS.items():
             tokens = found.get(field)
             if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-                raise SearchformerError(f"document {identity}: expected {field}, a list of tokens; found {tokens!r:.60}")
+                raise SearchformerError(
+                    f"document {identity}: expected {field}, a list of tokens; found {tokens!r:.60}"
+                )
             try:
                 rows[part] = [self.vocabulary.encode(tokens)]
             except SearchformerError as error:

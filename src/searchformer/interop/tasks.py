@@ -126,7 +126,8 @@ def import_tasks(
 ) -> tuple[Manifest, list[str]]:
     """Search each task and write a data set to `out`; also returns a line per task that was left out, and why.
 
-    `config` is kept in the manifest. All tasks are of `domain`'s size, because prompts do not say theirs. Repeated and unsolvable tasks are left out.
+    All tasks are of `domain`'s size, because prompts do not say theirs. Repeated and unsolvable tasks are left out.
+    `config` is kept in the manifest.
     """
     options, vocabulary = options or Options(deterministic=True), vocabulary or Vocabulary.of(domain.token_list())
     searcher, left_out, seen = Searcher(domain, options), list[str](), set[str]()

@@ -135,7 +135,6 @@ class Collection:
             return
         self.levels.append(Level(tidy(title), grid, rows[0].line))
 
-
     def finish(self) -> list[Level]:
         """The levels, once all are read; raises if there are none."""
         if not self.levels:
