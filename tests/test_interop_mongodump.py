@@ -209,6 +209,7 @@ def test_what_is_no_archive_is_refused_with_its_place(tmp_path, raw, reason):
     [
         ({"_id": "x"}, "expected _id, a whole number of 64 bits; found 'x'"),
         ({"plan": "plan 0 2"}, "document -5: expected plan, a list of tokens; found 'plan 0 2'"),
+        ({"plan": [bson.Code("plan")]}, "document -5: expected plan, a list of tokens; found [Code('plan', None)]"),
         ({"plan": [1]}, "document -5: expected plan, a list of tokens; found [1]"),
         ({"reasoning": ["banana"]}, "document -5: reasoning: token 0 is 'banana', which the vocabulary does not have"),
         ({"prompt": ["start", "0"]}, "document -5: its prompt is not a task of maze: token 2: expected a number"),
@@ -227,6 +228,8 @@ def test_a_document_of_another_kind_is_named(tmp_path, changes, reason):
 
 def test_other_mistakes_of_an_archive(tmp_path):
     path = tmp_path / "x.archive"
+    path.write_bytes(small_archive(tokens=[*TOKENS[1:], bson.Code(TOKENS[0])]))  # a text, but no token
+    assert "expected a vocabulary: a list of tokens" in refusal(path)
     path.write_bytes(archive_bytes([(f"{SMALL}.seq.train", [DOCUMENT])]))
     assert "has no vocabulary for" in refusal(path)
     path.write_bytes(small_archive(ends=False))

@@ -358,7 +358,9 @@ def _find_vocabulary(file: Path, name: str) -> Vocabulary:
 def read_vocabulary(document: Mapping[str, Any], error: Callable[[str], SearchformerError]) -> Vocabulary:
     """The vocabulary of a published document `{_id, vocabulary: [str]}`, in our order of ids."""
     tokens = document.get("vocabulary")
-    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
+    if not isinstance(tokens, list) or not all(
+        type(token) is str and token for token in tokens
+    ):  # bson has other texts
         raise error("expected a vocabulary: a list of tokens")
     try:
         return Vocabulary.of(token for token in tokens if token not in ("bos", "eos"))

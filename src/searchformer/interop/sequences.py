@@ -96,7 +96,7 @@ class SequenceParser:
         rows = {}
         for field, part in FIELDS.items():
             tokens = found.get(field)
-            if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            if not isinstance(tokens, list) or not all(type(token) is str for token in tokens):
                 raise SearchformerError(
                     f"document {identity}: expected {field}, a list of tokens; found {tokens!r:.60}"
                 )
