@@ -27,7 +27,7 @@ ROOMS = [
     {"pretrained"},
     {"solve"},
     {"interop", "engines", "recipes", "web"},
-    {"commands"},
+    {"api", "commands", "envs"},
     {"cli"},
     {"__main__"},
 ]

@@ -36,6 +36,27 @@ COMMANDS = {
     "run": "Run a whole experiment from a recipe.",
     "solve": "Plan with a model: a task in, a verified plan out.",
 }
+GROUPS = {
+    "import": (
+        "Other people's checkpoints, data sets and tasks in.",
+        {
+            "meta-checkpoint": "A published checkpoint as a model directory.",
+            "mongodump": "A published MongoDB archive as a data set; no server is needed.",
+            "mongodb": "A data set of a MongoDB server as one of ours.",
+            "tasks": "Tasks of any file that `trace` reads as a data set.",
+        },
+    ),
+    "export": (
+        "Models, data sets and searches for other people's tools.",
+        {
+            "meta-checkpoint": "A model in the layout of the published checkpoints.",
+            "mongodb": "A data set into a MongoDB server, in the published layout.",
+            "hub": "A model or data set with its card, for the Hugging Face Hub.",
+            "posthoc": "A search for Posthoc, the path-finding visualiser.",
+        },
+    ),
+}
+"""Commands of several kinds: a function per kind in `commands/import_.py` and `commands/export_.py`."""
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
@@ -59,6 +80,13 @@ def make_app(asked: str | None = None) -> App:
     for place, (name, summary) in enumerate(COMMANDS.items()):
         text = _paragraphs(name) if name == asked else summary
         app.command(f"searchformer.commands.{name}:run", name=name, help=text, sort_key=place)
+    for name, (summary, kinds) in GROUPS.items():
+        group = App(name=name, help=summary, sort_key=len(COMMANDS))
+        app.command(group)
+        for place, (kind, line) in enumerate(kinds.items()):
+            function = kind.replace("-", "_")
+            text = _paragraphs(f"{name}_", function) if name == asked else line
+            group.command(f"searchformer.commands.{name}_:{function}", name=kind, help=text, sort_key=place)
     return app
 
 
@@ -88,7 +116,11 @@ def run(words: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         code, line = _explain(error)
-        hint = f"; see searchformer {f'{command} ' if command in COMMANDS else ''}--help" if code == WRONG_USAGE else ""
+        hint = (
+            f"; see searchformer {f'{command} ' if command in (*COMMANDS, *GROUPS) else ''}--help"
+            if code == WRONG_USAGE
+            else ""
+        )
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE
@@ -138,9 +170,9 @@ def _usage_error(error: CycloptsError) -> str:
 # --- help
 
 
-def _paragraphs(command: str) -> str:
+def _paragraphs(command: str, function: str = "run") -> str:
     """The docstring of a command's function, each paragraph as one line."""
-    text = inspect.getdoc(import_module(f"searchformer.commands.{command}").run) or ""
+    text = inspect.getdoc(getattr(import_module(f"searchformer.commands.{command}"), function)) or ""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,25 @@ def make_directory(path: Path) -> Path:
     except OSError as error:
         raise SearchformerError(f"cannot create the directory {path}: {error.strerror or error}") from error
     return path
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Yield a temporary directory that becomes `path` when the block succeeds, and vanishes when it fails.
+
+    A `path` that holds anything is refused before the block runs.
+    """
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise SearchformerError(f"{path} is not empty; choose another directory")
+    make_directory(path.parent)
+    temporary = make_directory(temporary_beside(path))
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise SearchformerError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextlib.contextmanager

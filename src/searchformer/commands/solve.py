@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from searchformer.commands.options import Flat, Json, Settings, domain_settings
-from searchformer.commands.tasks import read_tasks
+from searchformer.commands.tasks import report_skipped
 from searchformer.errors import SearchformerError
 from searchformer.options import OptionsModel
 
@@ -130,12 +130,20 @@ def _read(file: str, options: SolveOptions, given: dict[str, str]) -> tuple[str,
     if options.start or options.goal:
         from searchformer.domains.formats import read
 
-        found = [(file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())]
+        found: list[tuple[str, Any]] = [
+            (file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())
+        ]
     else:
-        found = list(islice(read_tasks(file), level - 1, level + 1))
+        from searchformer.interop.tasks import read_tasks
+
+        skipped: list[Any] = []
+        found = list(islice(read_tasks(file, skipped=skipped), level - 1, level + 1))
+        report_skipped(skipped)
     if not found:
         raise SearchformerError(f"{file} has no task {level}")
     place, record = found[0]
+    if isinstance(record, SearchformerError):
+        raise SearchformerError(f"{place}: {record}")
     try:
         name = options.domain or domain_of(record)
         task = make_task(record, name=name, settings=domain_settings(name, given))

@@ -1,41 +1,69 @@
-"""Tasks that people bring: JSON lines from a file or stdin, or any format that `domains/formats` reads."""
+"""A file of tasks as commands go through it: a bad line costs itself, is counted, and is told about at the end."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from searchformer.errors import SearchformerError
 
+MOST_NAMED = 10
+"""Tasks left out that are named; the rest are counted."""
 
-def read_tasks(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each task with the place it came from, for error messages. `-` is stdin."""
-    path = Path(source)
-    if source == "-":
-        yield from _lines(sys.stdin.buffer, "stdin")
-    elif path.suffix.lower() in (".jsonl", ".json", ".ndjson"):
+
+class TaskFile:
+    """The tasks of a file; with `strict`, the first bad one ends the command."""
+
+    def __init__(self, source: str, *, strict: bool = False) -> None:
+        self.source, self.strict = source, strict
+        self.lines = 0
+        self.failed: list[SearchformerError] = []
+        self.skipped: list[Any] = []
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each good task with its place."""
+        from searchformer.interop.tasks import read_tasks
+
+        for place, record in read_tasks(self.source, skipped=None if self.strict else self.skipped):
+            self.lines += 1
+            if isinstance(record, SearchformerError):
+                self._fail(place, record)
+            else:
+                yield place, record
+
+    @contextlib.contextmanager
+    def line(self, place: str) -> Iterator[None]:
+        """What goes wrong in the block costs this task's line of output only: it says so."""
         try:
-            with open(path, "rb") as file:
-                yield from _lines(file, source)
-        except OSError as error:
-            raise SearchformerError(f"cannot read {source}: {error.strerror}") from None
-    else:
-        from searchformer.domains.formats import read
+            yield
+        except SearchformerError as error:
+            self._fail(place, error)
 
-        for task in read(path):
-            yield f"{source}:{task.line}", task.record()
+    def _fail(self, place: str, error: SearchformerError) -> None:
+        failure = SearchformerError(f"{place}: {error}")
+        if self.strict:
+            raise failure from None
+        self.failed.append(failure)
+        number = place.rpartition(":")[2]
+        print(json.dumps({"line": int(number) if number.isdigit() else self.lines, "error": str(error)}))
+
+    def finish(self) -> None:
+        """Name the levels that were skipped; raises if a line failed."""
+        report_skipped(self.skipped)
+        if self.failed:
+            more = f" (and {len(self.failed) - 1} more of {self.lines} failed)" if len(self.failed) > 1 else ""
+            raise SearchformerError(f"{self.failed[0]}{more}")
 
 
-def _lines(file: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(file, start=1):
-        if not line.strip():
-            continue
-        place = f"{name}:{number}"
-        try:
-            record = json.loads(line)
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise SearchformerError(f"{place}: expected a JSON object; {error}") from None
-        if not isinstance(record, dict):
-            raise SearchformerError(f"{place}: expected a JSON object; found {type(record).__name__}")
-        yield place, record
+def report_skipped(skipped: list[Any]) -> None:
+    """Name on stderr the levels that were no levels."""
+    report_left_out([f"the level at {fault}" for fault in skipped])
+
+
+def report_left_out(lines: list[str]) -> None:
+    """Name on stderr what was not used, and why."""
+    for line in lines[:MOST_NAMED]:
+        print(f"searchformer: skipped {line}", file=sys.stderr)
+    if len(lines) > MOST_NAMED:
+        print(f"searchformer: skipped {len(lines)} in all", file=sys.stderr)

@@ -39,9 +39,9 @@ def read_model_config(directory: Path | str) -> tuple[ModelConfig, dict[str, Any
 
 
 def load_model(
-    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = torch.float32
 ) -> tuple[Transformer, Vocabulary]:
-    """Read a model and its vocabulary, and check that they belong together."""
+    """Read a model and its vocabulary, and check that they belong together. `dtype` None keeps the stored one."""
     directory = Path(directory)
     config, _ = read_model_config(directory)
     vocabulary = Vocabulary.load(directory)

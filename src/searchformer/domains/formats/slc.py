@@ -15,9 +15,9 @@ MAX_DEPTH = 16
 """Elements within elements; the format itself needs four."""
 
 
-def read_slc(path: Path | str) -> list[Level]:
-    """All levels in an `.slc` file, in order."""
-    reader, size = Reader(str(path)), 0
+def read_slc(path: Path | str, skipped: list[FormatError] | None = None) -> list[Level]:
+    """All levels in an `.slc` file, in order; faulty ones go to `skipped` if it is given."""
+    reader, size = Reader(str(path), skipped), 0
     with open_bytes(path) as file:
         while chunk := file.read(CHUNK):
             size += len(chunk)
@@ -27,17 +27,15 @@ def read_slc(path: Path | str) -> list[Level]:
     if not size:
         raise FormatError(str(path), 1, 1, "empty file")
     reader.feed(b"", final=True)
-    if not reader.collection.levels:
-        raise FormatError(str(path), 1, 1, "no Sokoban level in this file")
-    return reader.collection.levels
+    return reader.collection.finish()
 
 
 class Reader:
     """Bytes of XML in, levels out; holds one level at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, skipped: list[FormatError] | None = None) -> None:
         self.path = path
-        self.collection = Collection(path)
+        self.collection = Collection(path, skipped)
         self.title = ""
         self.depth = 0
         self.rows: list[Row] | None = None
