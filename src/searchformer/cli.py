@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, cut
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
@@ -103,7 +103,7 @@ def _explain(error: Exception) -> tuple[int, str]:
             return WRONG_USAGE, option_error(wrong)
     if isinstance(error, CycloptsError):
         return WRONG_USAGE, _usage_error(error)
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = f"{type(error).__name__}: {cut(str(error))}"
     return FAILED, f"unexpected {text}; --debug shows where it comes from"
 
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.bootstrap.select import rule_named, select
-from searchformer.dataset.store import MANIFEST, Dataset, file_digest
+from searchformer.dataset.store import MANIFEST, Dataset
+from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import evaluate

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
-from searchformer.dataset.store import MANIFEST, Dataset, file_digest, finish, schema
+from searchformer.dataset.store import MANIFEST, Dataset, finish, schema
+from searchformer.digests import file_digest
 from searchformer.display import Display
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.evaluate.judge import OPTIMAL
 from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import make_directory, replacing
@@ -51,7 +52,7 @@ def rule_named(name: str) -> Rule:
     """The rule of this name."""
     if name not in RULES:
         known = "; ".join(f"{key}: {rule.explanation}" for key, rule in RULES.items())
-        raise SearchformerError(f"no selection rule is called {name!r}; there are {known}")
+        raise SearchformerError(f"no selection rule is called {shown(name)}; there are {known}")
     return RULES[name]
 
 
@@ -97,7 +98,7 @@ def select(
     files = dict.fromkeys(_write_train(data, chosen, current, out, columns, f"round-{round_number}"), "train")
     for shard in data.shards("test"):
         with replacing(out / shard.file) as temporary:
-            shutil.copyfile(data.directory / shard.file, temporary)
+            shutil.copyfile(data.path_of(shard), temporary)
         files[shard.file] = "test"
     made = {"rule": rule, "round": round_number, "from": file_digest(data.directory / MANIFEST)}
     finish(out, files, config={**data.manifest.config, "bootstrap": made}, vocabulary=data.vocabulary)

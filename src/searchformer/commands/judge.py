@@ -32,7 +32,7 @@ def run(
     """
     from searchformer.commands.tasks import read_tasks
     from searchformer.domains import TaskError, make_domain
-    from searchformer.errors import SearchformerError
+    from searchformer.errors import SearchformerError, shown
     from searchformer.evaluate.judge import Judge, describe_violation
 
     made = make_domain(domain, domain_settings(domain, settings))
@@ -40,12 +40,12 @@ def run(
     for place, task in read_tasks(file):
         answer = task.pop("answer", None)
         if not isinstance(answer, str):
-            raise SearchformerError(f'{place}: expected "answer", a text of tokens; found {answer!r}')
+            raise SearchformerError(f'{place}: expected "answer", a text of tokens; found {shown(answer)}')
         try:
             verdict = judge.judge_text(made.encode(task), answer)
         except TaskError as error:
             raise TaskError(f"{place}: {error}") from None
-        shown = {
+        record = {
             "verdict": verdict.verdict,
             "reason": verdict.reason,
             "plan_length": verdict.plan_length if verdict.plan_length >= 0 else None,
@@ -54,4 +54,4 @@ def run(
             "trace_sound": verdict.trace_sound,
             "violation": verdict.violation and describe_violation(verdict),
         }
-        print(json.dumps(shown))
+        print(json.dumps(record))

@@ -1,12 +1,12 @@
 """Tasks that people bring: JSON lines from a file or stdin, or any format that `domains/formats` reads."""
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from searchformer.errors import SearchformerError
+from searchformer.files import parse_json
 
 
 def read_tasks(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -32,10 +32,4 @@ def _lines(file: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if not line.strip():
             continue
         place = f"{name}:{number}"
-        try:
-            record = json.loads(line)
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise SearchformerError(f"{place}: expected a JSON object; {error}") from None
-        if not isinstance(record, dict):
-            raise SearchformerError(f"{place}: expected a JSON object; found {type(record).__name__}")
-        yield place, record
+        yield place, parse_json(line, where=place)

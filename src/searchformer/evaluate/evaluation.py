@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.dataset.store import write_table
+from searchformer.digests import require_recorded
 from searchformer.display import Display
+from searchformer.errors import SearchformerError
 from searchformer.evaluate.metrics import Scores, score
-from searchformer.evaluate.verdicts import verdicts_of
+from searchformer.evaluate.verdicts import WRITER, verdicts_of
 from searchformer.files import write_json
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Searcher
@@ -42,15 +44,24 @@ def _astar_lengths(rollouts: Rollouts, *, runs: int) -> pa.Table:
     """
     path = rollouts.directory / "astar.parquet"
     tasks = sorted(rollouts.problems)
-    if path.exists():
-        stored = pq.read_table(path)
-        if stored["task_id"].to_pylist() == tasks and all(len(row) == runs for row in stored["lengths"].to_pylist()):
-            return stored
+    stored = _read_astar(path)
+    is_of_these = stored is not None and stored["task_id"].to_pylist() == tasks
+    if stored is not None and is_of_these and all(len(row) == runs for row in stored["lengths"].to_pylist()):
+        return stored
     searcher = Searcher(rollouts.domain)
     lengths = [
         [searcher.trace_length(rollouts.problems[task], seed=child_seed(run, "astar", 0)) for run in range(runs)]
         for task in tasks
     ]
     table = pa.table({"task_id": tasks, "lengths": pa.array(lengths, type=pa.list_(pa.int32()))})
-    write_table(table, path)
+    write_table(table, path, writer=WRITER)
     return table
+
+
+def _read_astar(path: Path) -> pa.Table | None:
+    """What an earlier evaluation kept; None if it is missing or damaged."""
+    try:
+        require_recorded(path, repair="")
+        return pq.read_table(path, columns=["task_id", "lengths"])
+    except (OSError, pa.ArrowException, SearchformerError):
+        return None

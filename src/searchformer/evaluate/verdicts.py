@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 
 from searchformer import __version__
 from searchformer.dataset.store import write_table
+from searchformer.digests import require_recorded
 from searchformer.display import Display, Silent, Update
+from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
 from searchformer.records import Verdict
 from searchformer.rollout.store import Rollouts
@@ -23,6 +25,8 @@ from searchformer.search import Options, Searcher
 from searchformer.search.validate import codes_of
 from searchformer.tokens.grammar import write_text
 
+WRITER = "evaluate"
+"""Notes the digests of the files that an evaluation keeps."""
 ORIGIN = b"searchformer"
 """Key of the metadata that says what the verdicts belong to."""
 ARROW = {str: pa.string(), int: pa.int32(), bool: pa.bool_(), float: pa.float64()}
@@ -40,7 +44,7 @@ def verdicts_of(rollouts: Rollouts, *, paper: bool = False, display: Display | N
     with (display or Silent()).bar("judge", unit="answers") as update:
         table = _judge_all(rollouts, paper=paper, update=update)
     table = table.replace_schema_metadata({ORIGIN: origin})
-    write_table(table, path)
+    write_table(table, path, writer=WRITER)
     return table
 
 
@@ -57,10 +61,11 @@ def _origin(rollouts: Rollouts, *, paper: bool) -> bytes:
 
 
 def _read_stored(path: Path, origin: bytes) -> pa.Table | None:
-    """The verdicts in `path` if they have this origin; a file that cannot be read is made again."""
+    """The verdicts in `path` if they have this origin; a file that is missing or damaged is made again."""
     try:
+        require_recorded(path, repair="")
         table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid):
+    except (OSError, pa.ArrowException, SearchformerError):
         return None
     return table if (table.schema.metadata or {}).get(ORIGIN) == origin else None
 

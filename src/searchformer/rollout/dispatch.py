@@ -18,9 +18,10 @@ import torch
 
 from searchformer import __version__
 from searchformer.dataset.store import MANIFEST as DATA_MANIFEST
-from searchformer.dataset.store import Dataset, file_digest
+from searchformer.dataset.store import Dataset
+from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.lifetime import end_with_parent
 from searchformer.model import load_model, read_model_config
 from searchformer.model.device import choose_device
@@ -94,8 +95,8 @@ def describe(options: RolloutOptions, dataset: Dataset) -> dict[str, Any]:
     for key, found in (("domain", manifest.domain), ("settings", manifest.settings)):
         if key in trained and trained[key] != found:
             raise SearchformerError(
-                f"the model {options.model} was trained on {key} {trained[key]!r}, the data set {options.data} is of "
-                f"{found!r}. Use a data set and a checkpoint that belong together"
+                f"the model {options.model} was trained on {key} {shown(trained[key])}, the data set {options.data} "
+                f"is of {shown(found)}. Use a data set and a checkpoint that belong together"
             )
     return {
         "package": __version__,

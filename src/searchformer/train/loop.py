@@ -18,13 +18,14 @@ from torch import Tensor
 
 from searchformer import __version__
 from searchformer.dataset.batches import Batch, Batches, Sequences
-from searchformer.dataset.store import MANIFEST, Dataset, file_digest
+from searchformer.dataset.store import MANIFEST, Dataset
+from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, write_json
 from searchformer.model import Transformer, save_model
 from searchformer.model.device import use_fitting_threads
-from searchformer.train.checkpoint import State, load_state, save_state
+from searchformer.train.checkpoint import REPAIR, State, load_state, save_state
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import Listener, MetricsLog, Record
 from searchformer.train.objective import Objective
@@ -187,6 +188,7 @@ class _Training:
         state = load_state(self.out / "checkpoint", result_fields=self.result_fields)
         if state is None:
             return 0
+        self._require_fitting(state)
         self.flat.weights.data.copy_(state.tensors["weights"])
         for name, tensor in self.optimiser.state.items():
             tensor.copy_(state.tensors[name])
@@ -195,6 +197,19 @@ class _Training:
             loss, step, since = state.tensors["best"].tolist()
             self.best.loss, self.best.step, self.best.evaluations_since = loss, int(step), int(since)
         return state.step
+
+    def _require_fitting(self, state: State) -> None:
+        """Raise unless the checkpoint's tensors are those of this model and optimiser."""
+        wanted = {"weights": self.flat.weights.data} | self.optimiser.state
+        if self.best is not None:
+            wanted |= {"best_weights": self.best.weights, "best": torch.zeros(3, dtype=torch.float64)}
+        for name, tensor in wanted.items():
+            found = state.tensors.get(name)
+            if found is None or found.shape != tensor.shape:
+                shape = "nothing" if found is None else list(found.shape)
+                raise SearchformerError(
+                    f"{self.out / 'checkpoint'}: {name} should be {list(tensor.shape)}; found {shape}; {REPAIR}"
+                )
 
     def _save(self) -> None:
         """Write the checkpoint, then the model."""
