@@ -14,6 +14,7 @@ from searchformer.cli import COMMANDS
 PACKAGE = Path(searchformer.__file__).parent
 ROOMS = [
     {"digests", "errors", "files", "lifetime", "seeding", "records", "display", "options"},
+    {"engines"},
     {"domains"},
     {"search"},
     {"tokens"},
@@ -26,7 +27,7 @@ ROOMS = [
     {"report"},
     {"pretrained"},
     {"solve"},
-    {"interop", "engines", "recipes", "web"},
+    {"interop", "recipes", "web"},
     {"commands"},
     {"cli"},
     {"__main__"},

@@ -190,6 +190,16 @@ class Dataset:
             yield from batch.to_pylist()
 
 
+def describe_shard(directory: Path, file: str, split: str) -> tuple[Shard, dict[str, int]]:
+    """The manifest's entry for a file, and its longest prompt, trace and plan."""
+    path = directory / file
+    table = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
+    lengths = {part: table[f"{part}_length"].to_numpy() for part in PARTS}
+    tokens = sum(int(each.sum()) for each in lengths.values())
+    shard = Shard(file=file, split=split, rows=table.num_rows, tokens=tokens, digest=file_digest(path))
+    return shard, {part: int(each.max(initial=0)) for part, each in lengths.items()}
+
+
 def finish(
     directory: Path,
     files: Mapping[str, str],
@@ -197,25 +207,23 @@ def finish(
     config: dict[str, Any],
     vocabulary: Vocabulary,
     rejected: Sequence[dict[str, int]] = (),
+    described: Sequence[tuple[Shard, dict[str, int]]] | None = None,
 ) -> Manifest:
-    """Declare the data set complete; `files` are its shards in order, each with its split."""
+    """Declare the data set complete; `files` are its shards in order, each with its split.
+
+    `described` is what `describe_shard` says of each, if it is known already.
+    """
     vocabulary.save(directory)
-    longest, shards = dict.fromkeys(PARTS, 0), []
-    for file, split in files.items():
-        path, tokens = directory / file, 0
-        table = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
-        for part in PARTS:
-            lengths = table[f"{part}_length"].to_numpy()
-            longest[part] = max(longest[part], int(lengths.max(initial=0)))
-            tokens += int(lengths.sum())
-        shards.append(Shard(file=file, split=split, rows=table.num_rows, tokens=tokens, digest=file_digest(path)))
+    if described is None:
+        described = [describe_shard(directory, file, split) for file, split in files.items()]
+    longest = {part: max((lengths[part] for _, lengths in described), default=0) for part in PARTS}
     manifest = Manifest(
         package=__version__,
         config=config,
         vocabulary_digest=vocabulary.digest,
         rejected=list(rejected),
         longest=longest,
-        shards=shards,
+        shards=[shard for shard, _ in described],
     )
     write_json(directory / MANIFEST, manifest.model_dump())
     return manifest
