@@ -180,34 +180,35 @@ def _choose_rows(config: GenerateOptions, supply: ShardSupply) -> _Chosen:
     """
     supply.make([(number, ROWS_PER_SHARD) for number in range(supply.finished)])
     lengths = [len(supply.index(number).is_test) for number in range(supply.finished)]
-    chosen, exhausted = _Chosen(lengths, {}, config.tasks), False
+    chosen = _Chosen(lengths, {}, config.tasks)
+    ended: set[int] = set()  # shards for which no more tasks were found
     while (missing := config.tasks - chosen.distinct) > 0:
-        wanted = _next_shards(chosen.lengths, missing, supply.finished, exhausted=exhausted)
+        wanted = _next_shards(chosen.lengths, missing, supply.finished, ended)
         supply.make(wanted)
         made = {number: len(supply.index(number).is_test) for number, _ in wanted}
-        exhausted |= any(made[number] < rows for number, rows in wanted)
+        ended |= {number for number, rows in wanted if made[number] < rows}
         lengths = [made.get(number, length) for number, length in enumerate(chosen.lengths)]
         lengths += [made[number] for number, _ in wanted if number >= len(lengths)]
         chosen = _Chosen(lengths, supply.repeats(len(lengths)), config.tasks)
-        for number, rows in wanted:
-            if not chosen.fresh(number) and (lengths[number] >= ROWS_PER_SHARD or lengths[number] < rows):
+        for number, _ in wanted:
+            if not chosen.fresh(number) and (lengths[number] >= ROWS_PER_SHARD or number in ended):
                 found = sum(chosen.fresh(earlier) for earlier in range(number))
                 raise too_narrow(config, found, supply.index(number).rejected)
     return chosen
 
 
-def _next_shards(lengths: list[int], missing: int, finished: int, *, exhausted: bool) -> list[tuple[int, int]]:
+def _next_shards(lengths: list[int], missing: int, finished: int, ended: set[int]) -> list[tuple[int, int]]:
     """Which shards to make next, and with how many rows, for `missing` more distinct tasks.
 
-    First the last one is made longer, unless it is full or ends earlier (`exhausted`). Of new ones, a few at first, then
-    eight times as many as there are: if there are not enough tasks, that shows before much is done in vain.
+    First the last one is made longer, unless it is full or has `ended`. Of new ones, a few at first, then eight times
+    as many as there are: if there are not enough tasks, that shows before much is done in vain.
     """
     wanted, count = [], len(lengths)
-    if count > finished and lengths[-1] < ROWS_PER_SHARD and not exhausted:
+    if count > finished and lengths[-1] < ROWS_PER_SHARD and count - 1 not in ended:
         rows = min(ROWS_PER_SHARD, lengths[-1] + missing)
         wanted.append((count - 1, rows))
         missing -= rows - lengths[-1]
-    most = 1 if exhausted else 8 * max(count - finished, 1)
+    most = 1 if ended else 8 * max(count - finished, 1)
     for number in range(count, count + min(most, -(-missing // ROWS_PER_SHARD))):
         wanted.append((number, min(ROWS_PER_SHARD, missing)))
         missing -= wanted[-1][1]
