@@ -87,11 +87,13 @@ def recorded(path: Path, *, writer: str) -> Iterator[Path]:
         write_json(notes, known | {path.name: file_digest(temporary)})
 
 
-def require_recorded(path: Path, *, repair: str) -> None:
-    """Raise unless the file has the digest that its writer noted; if none was noted, it is taken as it is."""
-    for notes in sorted(path.parent.glob(RECORDS.format("*"))):
-        if (expected := _read_notes(notes).get(path.name)) is not None:
-            require_digest(path, expected, repair=repair)
+def require_recorded(*paths: Path, repair: str) -> None:
+    """Raise unless files of one directory have the digests that were noted; without a note, one is taken as it is."""
+    notes = sorted(paths[0].parent.glob(RECORDS.format("*"))) if paths else []
+    expected = {name: digest for path in notes for name, digest in _read_notes(path).items()}
+    for path in paths:
+        if path.name in expected:
+            require_digest(path, expected[path.name], repair=repair)
 
 
 def _read_notes(path: Path) -> dict[str, str]:

@@ -82,9 +82,19 @@ class Selection:
 
 
 def select(
-    data: Dataset, rollouts: Rollouts, out: Path, *, rule: str, round_number: int, display: Display | None = None
+    data: Dataset,
+    rollouts: Rollouts,
+    out: Path,
+    *,
+    rule: str,
+    round_number: int,
+    display: Display | None = None,
+    verdicts: pa.Table | None = None,
 ) -> Selection:
-    """Write the data set of the next round to `out`: the rolled-out training tasks, and the test split as it is."""
+    """Write the data set of the next round to `out`: the rolled-out training tasks, and the test split as it is.
+
+    `verdicts` are those of the answers, if they are known already.
+    """
     current = {task: length for task, length in _shortest_lengths(data).items() if task in rollouts.prompts}
     if len(current) != len(rollouts.prompts):
         raise SearchformerError(f"{rollouts.directory} answers tasks that {data.directory} does not have for training")
@@ -92,7 +102,8 @@ def select(
         raise SearchformerError(
             f"{rollouts.directory} answers {rollouts.config['split']} tasks; only training tasks may be used"
         )
-    chosen = _choose(rollouts, current, rule_named(rule), display)
+    verdicts = verdicts_of(rollouts, display=display) if verdicts is None else verdicts
+    chosen = _choose(rollouts, current, rule_named(rule), verdicts)
     make_directory(out)
     columns = schema(data.vocabulary, [pa.field("source", pa.string(), nullable=False)])
     files = dict.fromkeys(_write_train(data, chosen, current, out, columns, f"round-{round_number}"), "train")
@@ -122,11 +133,9 @@ def _shortest_lengths(data: Dataset) -> dict[str, int]:
     return shortest
 
 
-def _choose(
-    rollouts: Rollouts, current: dict[str, int], rule: Rule, display: Display | None
-) -> dict[str, list[Candidate]]:
+def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: pa.Table) -> dict[str, list[Candidate]]:
     """The best candidates of each task, the shortest first."""
-    lengths = _candidate_lengths(verdicts_of(rollouts, display=display), current, rule)
+    lengths = _candidate_lengths(verdicts, current, rule)
     best: dict[str, list[Candidate]] = {}
     for task, sample, ids, _ in rollouts.answers():
         if (task, sample) in lengths:

@@ -8,12 +8,14 @@ from cyclopts import Parameter
 
 from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.commands.options import Flat, Json
+from searchformer.engines.options import EngineOptions, make_engine
 
 
 def run(
     *,
     options: Annotated[BootstrapOptions, Flat],
     out: Annotated[Path, Parameter(help="Directory of the run; run the same command again to continue.")],
+    where: Annotated[EngineOptions, Flat] = EngineOptions(),
     as_json: Json = False,
 ) -> None:
     """Sample answers to training tasks, keep the shorter searches with optimal plans, fine-tune, evaluate, repeat.
@@ -26,6 +28,6 @@ def run(
     from searchformer.pretrained import resolve_model
 
     options = options.model_copy(update={"model": resolve_model(options.model)})
-    state = bootstrap(options, out, display=TerminalDisplay())
+    state = bootstrap(options, out, display=TerminalDisplay(), engine=make_engine(where))
     rounds = "1 round" if options.rounds == 1 else f"{options.rounds} rounds"
     print(json.dumps(state) if as_json else f"{out}: {rounds}; `searchformer report {out}` draws them")

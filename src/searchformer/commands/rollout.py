@@ -4,10 +4,16 @@ import json
 from typing import Annotated
 
 from searchformer.commands.options import Flat, Json
+from searchformer.engines.options import EngineOptions, make_engine
 from searchformer.rollout.options import RolloutOptions
 
 
-def run(*, options: Annotated[RolloutOptions, Flat], as_json: Json = False) -> None:
+def run(
+    *,
+    options: Annotated[RolloutOptions, Flat],
+    where: Annotated[EngineOptions, Flat] = EngineOptions(),
+    as_json: Json = False,
+) -> None:
     """Sample many answers per task with a trained model.
 
     If it is interrupted, run the same command again to continue.
@@ -17,7 +23,7 @@ def run(*, options: Annotated[RolloutOptions, Flat], as_json: Json = False) -> N
     from searchformer.rollout.dispatch import roll_out
 
     options = options.model_copy(update={"model": resolve_model(options.model)})
-    summary = roll_out(options, display=TerminalDisplay())
+    summary = roll_out(options, display=TerminalDisplay(), engine=make_engine(where))
     if as_json:
         print(json.dumps(summary))
     else:

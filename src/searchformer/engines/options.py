@@ -12,7 +12,7 @@ class EngineOptions(OptionsModel):
     engine: Annotated[Literal["local", "ray"], MayChange] = "local"
     """local: processes of this machine; ray: a Ray cluster, whose machines share the directories that are used."""
     ray_address: Annotated[str | None, MayChange] = None
-    """Address of the Ray cluster, such as 10.0.0.1:6379; RAY_ADDRESS, or else a new one on this machine, if left out."""
+    """Address of the Ray cluster, such as 10.0.0.1:6379; if left out, RAY_ADDRESS, or a new one on this machine."""
 
 
 def make_engine(options: EngineOptions) -> Engine:

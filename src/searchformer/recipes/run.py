@@ -17,6 +17,8 @@ from typing import Any
 from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.dataset.options import GenerateOptions
 from searchformer.display import Display, Silent
+from searchformer.engines.base import Engine
+from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
 from searchformer.model.config import SMALL_DIM, shape_of
@@ -52,6 +54,7 @@ def run_recipe(
     workers: int | None = None,
     jobs: int | None = None,
     display: Display | None = None,
+    engine: Engine | None = None,
 ) -> Outcome:
     """Run what is missing in `out`, `jobs` training runs side by side (by default as many as there are cores or GPUs).
 
@@ -60,7 +63,7 @@ def run_recipe(
     stages = stages_of(recipe)
     claim_directory(recipe, out)
     with locked(out, doing="running the recipe"):
-        runner = RecipeRunner(recipe, out, stages, display or Silent(), workers or os.cpu_count() or 1, jobs)
+        runner = RecipeRunner(recipe, out, stages, display or Silent(), workers, jobs, engine=engine)
         for number, stage in enumerate(stages, start=1):
             try:
                 if stage.kind == "train":
@@ -104,9 +107,19 @@ class RecipeRunner:
     """Runs stages, remembering in `stages.json` which are complete."""
 
     def __init__(
-        self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int, jobs: int | None = None
+        self,
+        recipe: Recipe,
+        out: Path,
+        stages: list[Stage],
+        display: Display,
+        workers: int | None,
+        jobs: int | None = None,
+        *,
+        engine: Engine | None = None,
     ) -> None:
-        self.recipe, self.out, self.stages, self.display, self.workers = recipe, out, stages, display, workers
+        self.recipe, self.out, self.stages, self.display = recipe, out, stages, display
+        self.engine = engine or LocalEngine()
+        self.workers = self.engine.worker_count(workers, default=os.cpu_count() or 1)
         self.jobs = jobs
         self.ran: list[str] = []
         path = out / STAGES
@@ -216,7 +229,7 @@ class RecipeRunner:
         from searchformer.dataset.generate import generate
 
         options = GenerateOptions(**spec.model_dump())
-        generate(options, directory, workers=self.workers, display=self.display)
+        generate(options, directory, workers=self.workers, display=self.display, engine=self.engine)
 
     def _train(
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
@@ -253,8 +266,8 @@ class RecipeRunner:
             workers=self.workers if self.device == "cpu" else None,
             **work.spec.model_dump(),
         )
-        roll_out(options, display=self.display)
-        evaluate(directory, display=self.display)
+        roll_out(options, display=self.display, engine=self.engine)
+        evaluate(directory, display=self.display, engine=self.engine)
 
     def _bootstrap(self, work: BootstrapRun, directory: Path) -> None:
         from searchformer.bootstrap.rounds import bootstrap
@@ -265,7 +278,7 @@ class RecipeRunner:
             device=self.device,
             **work.options.model_dump(),
         )
-        bootstrap(options, directory, display=self.display)
+        bootstrap(options, directory, display=self.display, engine=self.engine)
 
     def _report(self, spec: ReportSpec, directory: Path) -> None:
         from searchformer.report.write import write_report

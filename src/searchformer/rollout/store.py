@@ -94,9 +94,10 @@ class Rollouts:
                 return np.array(ids, self.vocabulary.dtype)
         raise SearchformerError(f"{self.directory} lacks answer {sample} to task {task_id}; make the rollouts again")
 
-    def answers(self) -> Iterator[tuple[str, int, np.ndarray, bool]]:
-        """Task id, sample, ids and whether the model ended it, of every answer."""
-        for table in read_answers(self.directory, ["task_id", "sample", "tokens", "finish"]):
+    def answers(self, file: str | None = None) -> Iterator[tuple[str, int, np.ndarray, bool]]:
+        """Task id, sample, ids and whether the model ended it, of every answer; or of those in one file."""
+        columns = ["task_id", "sample", "tokens", "finish"]
+        for table in (_read(path, columns) for path in verify_shards(self.directory, file=file)):
             ends = np.cumsum([0, *pc.list_value_length(table["tokens"]).to_pylist()])
             ids = table["tokens"].combine_chunks().flatten().to_numpy()
             names, samples, finishes = (table[name].to_pylist() for name in ("task_id", "sample", "finish"))
@@ -186,27 +187,30 @@ def shard_files(directory: Path) -> list[Path]:
     return [inside(directory, shard.file) for shard in read_manifest(directory).shards]
 
 
-def verify_shards(directory: Path) -> list[Path]:
-    """The files with answers; raises, naming the file, unless each has the bytes that were written."""
+def verify_shards(directory: Path, *, name: str | None = None, file: str | None = None) -> list[Path]:
+    """The files with answers, those of one share, or one; raises, naming the file, unless it is as it was written."""
+    prefix = file or (f"rollouts-{name}-" if name else "rollouts-")
+    files = [path for path in shard_files(directory) if path.name.startswith(prefix)]
     if (directory / MANIFEST).exists():
-        for shard in read_manifest(directory).shards:
-            require_digest(inside(directory, shard.file), shard.digest, repair=REPAIR)
-    files = shard_files(directory)
-    for path in files:
-        require_recorded(path, repair=REPAIR)
+        digests = {shard.file: shard.digest for shard in read_manifest(directory).shards}
+        for path in files:
+            require_digest(path, digests[path.name], repair=REPAIR)
+    require_recorded(*files, repair=REPAIR)
     return files
 
 
-def read_answers(directory: Path | str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The answers as tables, a file at a time."""
-    for path in verify_shards(Path(directory)):
+def read_answers(
+    directory: Path | str, columns: Sequence[str] | None = None, *, name: str | None = None
+) -> Iterator[pa.Table]:
+    """The answers as tables, a file at a time; only those of the share `name`, if one is given."""
+    for path in verify_shards(Path(directory), name=name):
         yield _read(path, columns)
 
 
-def finished_samples(directory: Path) -> dict[str, set[int]]:
-    """Which samples of which tasks are on disk."""
+def finished_samples(directory: Path, *, name: str | None = None) -> dict[str, set[int]]:
+    """Which samples of which tasks are on disk; only those of the share `name`, if one is given."""
     done: dict[str, set[int]] = {}
-    for table in read_answers(directory, ["task_id", "sample"]):
+    for table in read_answers(directory, ["task_id", "sample"], name=name):
         for task, sample in zip(table["task_id"].to_pylist(), table["sample"].to_pylist(), strict=True):
             done.setdefault(task, set()).add(sample)
     return done
@@ -278,7 +282,7 @@ def rank_locked(directory: Path, rank: int) -> Iterator[None]:
     """Keep other processes from sampling the tasks of `rank`, and wait for workers that a killed one left behind."""
     doing = "writing rollouts"
     with locked(directory, doing=doing, name=f".lock-{rank:05d}"):
-        for path in directory.glob(f".lock-{rank:05d}-*"):
+        for path in sorted(directory.glob(f".lock-{rank:05d}-*")):
             with locked(directory, doing=doing, name=path.name, wait_seconds=WAIT_SECONDS):
                 pass
         for path in directory.glob(f".rollouts-{rank:03d}-*.tmp"):  # half written by a killed process
@@ -286,9 +290,10 @@ def rank_locked(directory: Path, rank: int) -> Iterator[None]:
         yield
 
 
-def worker_locked(directory: Path, rank: int, worker: int) -> contextlib.AbstractContextManager[None]:
-    """What a worker of `rank` holds while it writes, so that the next run can wait for it to end."""
-    return locked(directory, doing="writing rollouts", name=f".lock-{rank:05d}-{worker:03d}")
+def share_locked(directory: Path, rank: int, share: int) -> contextlib.AbstractContextManager[None]:
+    """What a worker holds while it writes a share of `rank`, so that others can wait for it to end."""
+    name = f".lock-{rank:05d}-{share:03d}"
+    return locked(directory, doing="writing rollouts", name=name, wait_seconds=WAIT_SECONDS)
 
 
 class Writer:
