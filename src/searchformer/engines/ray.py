@@ -151,7 +151,7 @@ class _Actors:
         except self.ray.exceptions.RayError as error:
             self.failed_starts += 1
             if self.failed_starts >= FAILED_STARTS and not self.idle:
-                raise SearchformerError(f"Ray workers die before they begin: {cut(str(error))}") from error
+                raise SearchformerError(f"Ray workers die before they begin: {_reason(error)}") from error
             self._start()
             return
         self.failed_starts = 0
@@ -165,7 +165,7 @@ class _Actors:
         except self.ray.exceptions.RayTaskError as error:
             raise _cause(error) from None
         except self.ray.exceptions.RayError as error:  # the actor or its node is gone
-            if attempts.died(index, cut(str(error))):
+            if attempts.died(index, _reason(error)):
                 waiting.appendleft(index)
             self._start()
             return
@@ -185,6 +185,13 @@ def _cause(error: Any) -> Exception:
     """What the job raised."""
     cause = error.cause if isinstance(error.cause, Exception) else error
     return cause if isinstance(cause, SearchformerError) else RuntimeError(cut(str(cause)))
+
+
+def _reason(error: Exception) -> str:
+    """The gist of a Ray error, whose text is a page with a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = [line for line in lines if "Error: " in line or line.startswith("The actor died")]
+    return cut((cause or lines or [type(error).__name__])[-1])
 
 
 def _require_ray() -> Any:
