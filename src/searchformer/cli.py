@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__
-from searchformer.errors import SearchformerError, cut
+from searchformer.errors import Interrupted, SearchformerError, cut
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
@@ -74,8 +74,9 @@ def run(words: Sequence[str]) -> int:
     try:
         make_app(command)(words)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("searchformer: interrupted; run the same command again to continue", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        stands = f", {interrupt}" if isinstance(interrupt, Interrupted) else ""
+        print(f"searchformer: interrupted{stands}; run the same command again to continue", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever reads our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

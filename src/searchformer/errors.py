@@ -10,6 +10,10 @@ class SearchformerError(Exception):
     """Input from outside is not what was expected. The message says what was expected, what was found, what to do."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after what could be saved was saved. The message says where the work stands."""
+
+
 def shown(value: Any) -> str:
     """A value as a message quotes it: as Python writes it, in one line, cut to the first characters."""
     try:

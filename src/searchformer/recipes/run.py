@@ -26,7 +26,7 @@ from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
 from searchformer.rollout.options import RolloutOptions
-from searchformer.train.launch import launch, train_command
+from searchformer.train.launch import interrupt, launch, train_command
 from searchformer.train.options import TrainingOptions, TrainOptions
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
@@ -163,6 +163,7 @@ class RecipeRunner:
                     left = sum(not self.is_complete(other) for other, _ in waiting)
                     self.display.say(f"{stage.key}: trained in {duration(seconds)}, {left} to go")
             except BaseException:
+                interrupt()
                 pool.shutdown(cancel_futures=True)
                 raise
         self.train_side_by_side()  # those that begin with the weights of these

@@ -30,6 +30,7 @@ from searchformer.digests import RECORDS, file_digest, require_digest, require_r
 from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError, cut, shown
 from searchformer.files import inside, locked, make_directory, read_json, require_same, write_json
+from searchformer.lifetime import held_back
 from searchformer.rollout.requests import Answer, Prompt
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -326,10 +327,14 @@ class Writer:
             self.save()
 
     def save(self) -> None:
-        """Write what has been collected as a new shard."""
+        """Write what has been collected as a new shard; Ctrl-C waits, or answers would be written twice."""
         self.saved = time.monotonic()
         if not self.answers:
             return
+        with held_back():
+            self._write()
+
+    def _write(self) -> None:
         columns = {column: [getattr(answer, column) for answer in self.answers] for column in self.schema.names}
         taken = [int(path.stem.rpartition("-")[2]) for path in self.directory.glob(f"rollouts-{self.name}-*.parquet")]
         number = max(taken, default=-1) + 1
