@@ -26,6 +26,7 @@ from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.evaluate.evaluation import evaluate
 from searchformer.files import read_json
+from searchformer.model.tensors import load_tensors
 from searchformer.recipes.recipe import make_recipe
 from searchformer.recipes.run import run_recipe
 from searchformer.rollout import RolloutOptions, roll_out, store
@@ -115,7 +116,9 @@ def bytes_of(out: Path) -> Any:
 
 def weights_of(out: Path) -> Any:
     losses = [(one["step"], one["loss"]) for one in read_metrics(out) if one["kind"] == "train"]
-    return _digest(out / "model" / "model.safetensors"), _digest(out / "checkpoint" / "state.safetensors"), losses
+    state, header = load_tensors(out / "checkpoint" / "state.safetensors", repair="")
+    tensors = {name: hashlib.blake2b(tensor.numpy().tobytes()).hexdigest() for name, tensor in state.items()}
+    return _digest(out / "model" / "model.safetensors"), (tensors, header), losses
 
 
 def answers_of(out: Path) -> Any:
@@ -180,7 +183,7 @@ def in_child(work: Callable[[], Any], *, kill_after: float | None = None) -> int
 
 
 def survive(stage: str, inputs: Inputs, directory: Path, *, moments: int, seed: int) -> dict[str, int]:
-    """Kill the stage at `moments` moments, up to three times a run; counts of kills, of those before the end, of runs."""
+    """Kill the stage at `moments` moments, up to three times a run; counts kills, those before the end, and runs."""
     make, read = STAGES[stage]
     chance = random.Random(f"{stage} {seed}")
     began = time.monotonic()

@@ -151,7 +151,7 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(cluster, mazes, tmp_p
 
 def rollout(data, out, **more):
     model = next(model for model in packaged_models() if model.domain == "maze")
-    settings = {"tasks": 40, "samples": 8, "precision": "fp32", "slots": 16, "seed": 3}
+    settings = {"tasks": 16, "samples": 6, "precision": "fp32", "slots": 8, "seed": 3}
     return RolloutOptions(model=model.directory, data=data, out=out, **settings | more)
 
 
@@ -167,7 +167,7 @@ def test_ray_gives_the_answers_and_scores_of_one_process_though_a_node_is_lost(c
     from searchformer.engines.ray import RayEngine
 
     roll_out(rollout(mazes, tmp_path / "alone", workers=1))
-    losing, engine = AtTasks(40, lambda: lose_a_node(cluster)), RayEngine(cluster.address)
+    losing, engine = AtTasks(10, lambda: lose_a_node(cluster)), RayEngine(cluster.address)
     summary = roll_out(rollout(mazes, tmp_path / "ray"), display=losing, engine=engine)
     assert losing.acted
     assert summary["complete"]
