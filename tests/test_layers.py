@@ -13,7 +13,7 @@ from searchformer.cli import COMMANDS
 
 PACKAGE = Path(searchformer.__file__).parent
 ROOMS = [
-    {"digests", "errors", "files", "lifetime", "seeding", "records", "display", "options"},
+    {"addresses", "digests", "errors", "files", "lifetime", "seeding", "records", "display", "options"},
     {"engines"},
     {"domains"},
     {"search"},

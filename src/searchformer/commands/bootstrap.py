@@ -23,11 +23,13 @@ def run(
     Test tasks play no part in the selection. Every round's data and model are kept. If it is interrupted, run the same
     command again to continue.
     """
+    from searchformer.addresses import at_hand, working_copy
     from searchformer.bootstrap.rounds import bootstrap
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.pretrained import resolve_model
 
-    options = options.model_copy(update={"model": resolve_model(options.model)})
-    state = bootstrap(options, out, display=TerminalDisplay(), engine=make_engine(where))
+    with at_hand(options, reads=("model", "data")) as asked, working_copy(out) as here:
+        asked = asked.model_copy(update={"model": resolve_model(asked.model)})
+        state = bootstrap(asked, here, display=TerminalDisplay(), engine=make_engine(where))
     rounds = "1 round" if options.rounds == 1 else f"{options.rounds} rounds"
     print(json.dumps(state) if as_json else f"{out}: {rounds}; `searchformer report {out}` draws them")

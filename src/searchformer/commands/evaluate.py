@@ -34,10 +34,12 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Judge every answer, print the scores with 95% intervals over tasks, write metrics.json and verdicts.parquet."""
+    from searchformer.addresses import working_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.evaluate.evaluation import evaluate
 
-    metrics = evaluate(directory, display=TerminalDisplay(), engine=make_engine(where), **options.model_dump())
+    with working_copy(directory) as here:
+        metrics = evaluate(here, display=TerminalDisplay(), engine=make_engine(where), **options.model_dump())
     if as_json:
         print(json.dumps({"out": str(directory), "tasks": metrics["tasks"], "metrics": metrics["metrics"]}))
     else:

@@ -38,6 +38,7 @@ def run(
     The domain's own settings are options too: --width, --height; for sokoban also --walls, --boxes, --tokens-format;
     for tiles --slides. If it is interrupted, run the same command again to continue.
     """
+    from searchformer.addresses import working_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.dataset.generate import generate
     from searchformer.domains import domain_class
@@ -46,7 +47,8 @@ def run(
     whole = GenerateOptions(domain=domain, settings=domain_settings(domain, settings), **options.model_dump())
     if whole.start_goal_pairs > 1 and not domain_class(domain).shares_layouts:
         raise SearchformerError(f"--start-goal-pairs is for domains with shared layouts, such as maze; found {domain}")
-    manifest = generate(whole, out, display=TerminalDisplay(), engine=make_engine(where), **work.model_dump())
+    with working_copy(out) as here:
+        manifest = generate(whole, here, display=TerminalDisplay(), engine=make_engine(where), **work.model_dump())
     counts = manifest.counts
     if as_json:
         print(json.dumps({"out": str(out), "counts": counts, "longest": manifest.longest}))

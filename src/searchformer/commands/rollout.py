@@ -18,12 +18,14 @@ def run(
 
     If it is interrupted, run the same command again to continue.
     """
+    from searchformer.addresses import at_hand
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.pretrained import resolve_model
     from searchformer.rollout.dispatch import roll_out
 
-    options = options.model_copy(update={"model": resolve_model(options.model)})
-    summary = roll_out(options, display=TerminalDisplay(), engine=make_engine(where))
+    with at_hand(options, reads=("model", "data"), writes=("out",)) as here:
+        here = here.model_copy(update={"model": resolve_model(here.model)})
+        summary = roll_out(here, display=TerminalDisplay(), engine=make_engine(where))
     if as_json:
         print(json.dumps(summary))
     else:

@@ -78,11 +78,14 @@ def run_and_show(
     recipe: "Recipe", out: Path, *, command: str, options: RunOptions, engine: Engine, as_json: bool
 ) -> None:
     """Run the recipe, then print every run's scores and where the report is."""
+    from searchformer.addresses import working_copy
     from searchformer.files import read_json
     from searchformer.recipes.run import run_recipe
 
-    outcome = run_recipe(recipe, out, display=TerminalDisplay(), command=command, engine=engine, **options.model_dump())
-    scores = [(name, read_json(path / "metrics.json", what="evaluation")) for name, path in outcome.evaluations]
+    with working_copy(out) as here:
+        shown = TerminalDisplay()
+        outcome = run_recipe(recipe, here, display=shown, command=command, engine=engine, **options.model_dump())
+        scores = [(name, read_json(path / "metrics.json", what="evaluation")) for name, path in outcome.evaluations]
     if as_json:
         found = {name: metrics["metrics"] for name, metrics in scores}
         print(json.dumps({"out": str(out), "ran": outcome.ran, "report": str(outcome.report), "evaluations": found}))
