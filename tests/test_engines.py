@@ -195,19 +195,30 @@ def test_shares_hold_every_answer_once_and_become_smaller(mazes, tmp_path):
 # --- Ctrl-C
 
 
+def _progress(process):
+    """The next line that a command says of its progress."""
+    return [process.stderr.readline()]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_keeps_the_answers_there_are_and_says_so(mazes, tmp_path, workers):
-    options = rollout(mazes, tmp_path, workers=workers, samples=64, save_seconds=1000.0, tasks=100)
+    options = rollout(mazes, tmp_path, workers=workers, samples=64, save_seconds=1000.0, tasks=1000)
     command = [sys.executable, "-m", "searchformer", "rollout", *options.words()]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert process.stderr is not None
-    time.sleep(20)
+    end = time.monotonic() + 300
+    while not any("answers" in line for line in _progress(process)):
+        assert time.monotonic() < end
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "searchformer: interrupted; run the same command again to continue"
     kept = len(answers(tmp_path))
     assert kept > 0
-    summary = roll_out(options.model_copy(update={"tasks": 100}))
-    assert summary["complete"]
-    assert summary["answers_before"] == kept
+    assert len(set(answers(tmp_path))) == kept
+    assert not list(tmp_path.glob("*.tmp"))
+    again = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while not any("answers" in line for line in _progress(again)):
+        assert time.monotonic() < end
+    again.send_signal(signal.SIGINT)
+    again.communicate()
+    assert len(set(answers(tmp_path))) == len(answers(tmp_path)) > kept

@@ -22,11 +22,11 @@ from searchformer.options import OptionsModel
 from searchformer.seeding import digest
 
 CACHE = "SEARCHFORMER_CACHE"
-KNOWN = ".address.json"
-"""What the copy of a directory knows of its files there: size, time, and the digest of what was fetched or sent."""
+KNOWN = "{}.known.json"
+"""Beside the copy: size and time of every file there, and the digest of what was fetched or sent."""
 LAST = ("bootstrap.json", "stages.json", "metrics.json", "manifest.json")
 """Files that say that something is complete, in the order they are sent, after all others."""
-KEPT_HERE = (".lock", ".flat", KNOWN)
+KEPT_HERE = (".lock", ".flat")
 """Beginnings of names that concern this machine only."""
 ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.+)")
 """A scheme has two letters at least, or C:/ would be one; `Path` makes one slash of two."""
@@ -87,6 +87,7 @@ class _Place:
             self.store, self.root = fs.FileSystem.from_uri(address)
         home = Path(os.environ.get(CACHE) or Path.home() / ".cache" / "searchformer")
         self.here = home / f"{Path(self.root).name}-{digest(address.encode())[:12]}"
+        self.known = self.here.with_name(KNOWN.format(self.here.name))
 
     def fetch(self) -> Path:
         """Bring what is new there; returns the copy."""
@@ -100,7 +101,7 @@ class _Place:
                     known[name] = {"there": state, "digest": file_digest(self.here / name)}
         for name in known.keys() - there.keys():  # taken away there
             (self.here / name).unlink(missing_ok=True)
-        write_json(self.here / KNOWN, {name: known[name] for name in there})
+        write_json(self.known, {name: known[name] for name in there})
         return self.here
 
     def send(self) -> None:
@@ -118,11 +119,11 @@ class _Place:
             for name in sorted(changed, key=_place_in_line):
                 self._upload(name)
                 known[name] = {"there": self._state(name), "digest": file_digest(files[name])}
-        write_json(self.here / KNOWN, {name: known[name] for name in files if name in known})
+        write_json(self.known, {name: known[name] for name in files if name in known})
 
     def _known(self) -> dict[str, Any]:
         try:
-            return read_json(self.here / KNOWN, what="copy of a directory")
+            return read_json(self.known, what="copy of a directory")
         except SearchformerError:
             return {}
 

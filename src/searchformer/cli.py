@@ -52,6 +52,7 @@ def make_app(asked: str | None = None) -> App:
         result_action="return_value",
         exit_on_error=False,
         print_error=False,
+        suppress_keyboard_interrupt=False,
     )
     for place, (name, summary) in enumerate(COMMANDS.items()):
         text = _paragraphs(name) if name == asked else summary

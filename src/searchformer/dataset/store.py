@@ -130,7 +130,7 @@ class Dataset:
             self.manifest = Manifest.model_validate(stored)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
+            place = cut(".".join(map(str, first["loc"])))
             found = "" if first["type"] == "missing" else f"; found {shown(first['input'])}"
             raise SearchformerError(
                 f"{self.directory / MANIFEST}: field {place}: {cut(first['msg'])}{found}"

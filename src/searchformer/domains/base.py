@@ -232,7 +232,7 @@ def parse_groups(tokens: Sequence[str], shape: tuple[Group, ...]) -> Groups:
             groups.append((group.word, values))
             at, count = first + len(values), count + 1
         if count < group.least:
-            found = repr(tokens[at]) if at < len(tokens) else "the end"
+            found = shown(tokens[at]) if at < len(tokens) else "the end"
             raise TaskError(f"token {at}: expected {shown(group.word)}; found {found}")
     if at < len(tokens):
         raise TaskError(f"token {at}: expected the end; found {shown(tokens[at])}")

@@ -194,7 +194,7 @@ def field_path(location: Sequence[int | str], values: Any) -> str:
             values = values[part]
         except (KeyError, IndexError, TypeError):
             values = None
-    return path.removeprefix(".") or "recipe"
+    return cut(path.removeprefix(".")) or "recipe"
 
 
 def _message(error: Any) -> str:
@@ -258,7 +258,7 @@ def _set(place: Any, parts: list[str], value: Any, change: str) -> None:
             for entry in place:
                 _set(entry, parts, value, change)
             return
-        if int(parts[0]) >= len(place):
+        if len(parts[0]) > 9 or int(parts[0]) >= len(place):
             raise SearchformerError(f"--set {shown(change)}: the recipe has entries 0 to {len(place) - 1} there")
         if len(parts) > 1:
             _set(place[int(parts[0])], parts[1:], value, change)

@@ -161,7 +161,7 @@ def read_manifest(directory: Path) -> Manifest:
         return Manifest.model_validate(stored)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        place = cut(".".join(map(str, first["loc"])))
         raise SearchformerError(f"{directory / MANIFEST}: field {place}: {cut(first['msg'])}; {REPAIR}") from error
 
 
