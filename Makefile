@@ -11,10 +11,16 @@ install: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+# the S3 service of the tests wants other versions of our packages
+.venv-s3/installed: constraints-s3.txt
+	test -x .venv-s3/bin/python || $(PYTHON) -m venv .venv-s3
+	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-s3.txt "moto[server]"
+	touch $@
+
 demo: install
 	$(BIN)/searchformer run quickstart --out runs/quickstart
 
-test: install
+test: install .venv-s3/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install
@@ -27,4 +33,4 @@ bench: install
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-s3 build dist src/*.egg-info

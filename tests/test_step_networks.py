@@ -12,6 +12,7 @@ from step_models import SHAPE, Searches, padded, searches_of, step_model
 
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
+from searchformer.files import read_json, write_json
 from searchformer.model import SIZES, ModelConfig, Transformer, load_model, make_config, read_model_config, save_model
 from searchformer.model.head import LEAST_MASS
 from searchformer.model.layers import mix_with_earlier
@@ -239,9 +240,9 @@ def test_token_networks_are_stored_with_the_fields_that_older_versions_know(stor
     found = set(json.loads((directory / "step/config.json").read_text())["shape"])
     assert found - known == {"unit", "shift", "places", "prompt_places"}
     assert ModelConfig.model_config["extra"] == "forbid"
-    later = json.loads((directory / "token/config.json").read_text())
+    later = read_json(directory / "token/config.json", what="model")
     later["shape"]["unheard_of"] = 1
-    (directory / "token/config.json").write_text(json.dumps(later))
+    write_json(directory / "token/config.json", later)
     with pytest.raises(SearchformerError, match="does not describe a model") as caught:
         read_model_config(directory / "token")
     assert "unheard_of" in str(caught.value)

@@ -20,7 +20,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__, compiling
-from searchformer.errors import SearchformerError
+from searchformer.errors import Interrupted, SearchformerError, cut
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
@@ -76,6 +76,7 @@ def make_app(asked: str | None = None) -> App:
         result_action="return_value",
         exit_on_error=False,
         print_error=False,
+        suppress_keyboard_interrupt=False,
     )
     for place, (name, summary) in enumerate(COMMANDS.items()):
         text = _paragraphs(name) if name == asked else summary
@@ -106,8 +107,9 @@ def run(words: Sequence[str]) -> int:
     try:
         make_app(command)(words)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("searchformer: interrupted; run the same command again to continue", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        stands = f", {interrupt}" if isinstance(interrupt, Interrupted) else ""
+        print(f"searchformer: interrupted{stands}; run the same command again to continue", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever reads our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -150,7 +152,7 @@ def _explain(error: Exception) -> tuple[int, str]:
             return WRONG_USAGE, option_error(wrong)
     if isinstance(error, CycloptsError):
         return WRONG_USAGE, _usage_error(error)
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = f"{type(error).__name__}: {cut(str(error))}"
     return FAILED, f"unexpected {text}; --debug shows where it comes from"
 
 

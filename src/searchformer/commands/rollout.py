@@ -4,26 +4,34 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 from searchformer.commands.options import Flat, Json
+from searchformer.engines.options import EngineOptions, make_engine
 from searchformer.rollout.options import RolloutOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def run(*, options: Annotated[RolloutOptions, Flat], as_json: Json = False) -> None:
+def run(
+    *,
+    options: Annotated[RolloutOptions, Flat],
+    where: Annotated[EngineOptions, Flat] = EngineOptions(),
+    as_json: Json = False,
+) -> None:
     """Sample many answers per task with a trained model.
 
     --data is a data set, or a file of tasks: anything that `searchformer trace` reads, in the size of the model. If it
     is interrupted, run the same command again to continue.
     """
+    from searchformer.addresses import at_hand
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.pretrained import resolve_model
     from searchformer.rollout.dispatch import roll_out
 
-    options = options.model_copy(update={"model": resolve_model(options.model)})
-    if options.data.is_file():
-        options = options.model_copy(update={"data": _dataset_of(options)})
-    summary = roll_out(options, display=TerminalDisplay())
+    with at_hand(options, reads=("model", "data"), writes=("out",)) as here:
+        here = here.model_copy(update={"model": resolve_model(here.model)})
+        if here.data.is_file():
+            here = here.model_copy(update={"data": _dataset_of(here)})
+        summary = roll_out(here, display=TerminalDisplay(), engine=make_engine(where))
     if as_json:
         print(json.dumps(summary))
     else:

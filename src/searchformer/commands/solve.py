@@ -17,7 +17,7 @@ from rich.text import Text
 
 from searchformer.commands.options import Flat, Json, Settings, domain_settings
 from searchformer.commands.tasks import report_skipped
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.options import OptionsModel
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tu
 
     match = re.fullmatch(r"(\w+)(?::(\d{1,4})x(\d{1,4}))?", random)
     if not match:
-        raise SearchformerError(f"--random expects a domain and a size, such as maze:6x6; found {random!r}")
+        raise SearchformerError(f"--random expects a domain and a size, such as maze:6x6; found {shown(random)}")
     name = match[1]
     size = {"width": int(match[2]), "height": int(match[3])} if match[2] else {}
     model = find_model(name, size)
@@ -158,7 +158,7 @@ def _cell(text: str | None) -> tuple[int, int] | None:
         return None
     match = re.fullmatch(r"(\d{1,6}),(\d{1,6})", text)
     if not match:
-        raise SearchformerError(f"a cell is X,Y, such as 3,4; found {text!r}")
+        raise SearchformerError(f"a cell is X,Y, such as 3,4; found {shown(text)}")
     return int(match[1]), int(match[2])
 
 

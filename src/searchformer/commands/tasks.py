@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from searchformer.errors import SearchformerError
+from searchformer.files import parse_json
 
 MOST_NAMED = 10
 """Tasks left out that are named; the rest are counted."""

@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from searchformer.dataset.store import PARTS, Dataset
+from searchformer.digests import file_digest, require_digest
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, temporary_beside
+from searchformer.files import inside, make_directory, read_json, temporary_beside, write_json
 from searchformer.seeding import child_seed
 from searchformer.tokens.steps import longest_piece
 from searchformer.tokens.vocabulary import BOS, EOS
 
-FLAT = ".flat"
+FLAT, DIGESTS = ".flat", "digests.json"
 MOST_IDS_READ = 1 << 24
 """Ids of each part that are read to find the longest piece; a longer one further on would be cut in two."""
 POOL_BATCHES, GROUP_BATCHES = 256, 8
@@ -208,13 +209,14 @@ def flatten(dataset: Dataset, split: str, *, cache: Path | None = None) -> Path:
     digest = hashlib.blake2b("\n".join(digests).encode(), digest_size=8).hexdigest()
     home = (cache or dataset.directory) / FLAT
     final = home / f"{split}-{digest}"
-    if final.is_dir():
+    if _is_whole(final):
         return final
     make_directory(home)
     temporary = temporary_beside(final)
     try:
         temporary.mkdir()
         _write_flat(dataset, split, temporary)
+        write_json(temporary / DIGESTS, {path.name: file_digest(path) for path in sorted(temporary.iterdir())})
         _publish(temporary, final, shared=cache is not None)
     except OSError as error:
         raise SearchformerError(
@@ -223,6 +225,19 @@ def flatten(dataset: Dataset, split: str, *, cache: Path | None = None) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return final
+
+
+def _is_whole(directory: Path) -> bool:
+    """Whether unpacked files are there with the bytes that were written; damaged ones are removed."""
+    if not directory.is_dir():
+        return False
+    try:
+        for name, digest in read_json(directory / DIGESTS, what="unpacked data set").items():
+            require_digest(inside(directory, name), digest, repair="")
+    except SearchformerError:
+        shutil.rmtree(directory, ignore_errors=True)
+        return False
+    return True
 
 
 def _publish(temporary: Path, final: Path, *, shared: bool) -> None:

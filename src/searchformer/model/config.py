@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, cut, shown
 
 HEAD_BLOCKS = 1
 """Residual blocks of a step network's head."""
@@ -19,17 +19,17 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    vocabulary: int = Field(ge=2)
+    vocabulary: int = Field(ge=2, le=1 << 24)
     """Number of tokens, bos and eos included."""
-    dim: int = Field(ge=2)
+    dim: int = Field(ge=2, le=1 << 16)
     """Width of the residual stream."""
-    layers: int = Field(ge=1)
+    layers: int = Field(ge=1, le=1000)
     """Blocks in the encoder, and again in the decoder."""
-    heads: int = Field(ge=1)
+    heads: int = Field(ge=1, le=1 << 12)
     """Attention heads per block."""
-    ffn: int = Field(ge=1)
+    ffn: int = Field(ge=1, le=1 << 20)
     """Hidden width of the feed-forward layers."""
-    positions: int = Field(default=65536, ge=1)
+    positions: int = Field(default=65536, ge=1, le=1 << 24)
     """Longest sequence, bos and eos included."""
     rope_theta: float = Field(default=10000.0, gt=0)
     """Base of the rotary frequencies."""
@@ -37,11 +37,11 @@ class ModelConfig(BaseModel):
     """Added to the mean square in RMSNorm."""
     unit: Literal["token", "step"] = "token"
     """What a position holds: a token, as in the published networks, or a step of the search."""
-    shift: int = Field(default=0, ge=0)
+    shift: int = Field(default=0, ge=0, le=1 << 10)
     """Self-attention in the decoder reads each position mixed with this many before it."""
-    places: int = Field(default=1, ge=1)
+    places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a response can hold; 1 for a token network, for others what the data set needs."""
-    prompt_places: int = Field(default=1, ge=1)
+    prompt_places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a prompt can hold, likewise."""
 
     @model_validator(mode="after")
@@ -88,11 +88,12 @@ def shape_of(size: str) -> dict[str, Any]:
         return dict(SIZES[size])
     if "=" not in size:
         raise SearchformerError(
-            f"unknown model size {size!r}; known: {', '.join(SIZES)}, or a shape as dim=64,layers=3,heads=4,ffn=192"
+            f"unknown model size {shown(size)}; known: {', '.join(SIZES)}, or a shape "
+            "as dim=64,layers=3,heads=4,ffn=192"
         )
     shape: dict[str, Any] = dict(pair.partition("=")[::2] for pair in size.split(","))
     if "dim" in shape and "ffn" not in shape and shape["dim"].isdecimal():
-        shape["ffn"] = default_ffn(int(shape["dim"]))
+        shape["ffn"] = default_ffn(int(shape["dim"][:9]))  # a longer number is refused as a width
     return shape
 
 
@@ -106,13 +107,13 @@ def make_config(size: str, *, vocabulary: int) -> ModelConfig:
     try:
         return ModelConfig(vocabulary=vocabulary, **shape_of(size))
     except (ValidationError, TypeError) as error:
-        raise SearchformerError(f"model {size!r}: {_first_line(error)}") from error
+        raise SearchformerError(f"model {shown(size)}: {first_error(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_error(error: Exception) -> str:
     """What a validation error says first, with the field's name."""
     if not isinstance(error, ValidationError):
-        return str(error)
+        return cut(str(error))
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
+    return f"{cut(place)}: {cut(first['msg'])}" if place else cut(first["msg"])

@@ -21,6 +21,7 @@ from searchformer.rollout import kernels, step_kernels
 from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
 from searchformer.rollout.cpu_steps import CpuPieceWriter
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
+from searchformer.rollout.products import product
 from searchformer.rollout.requests import Sampling
 from searchformer.rollout.stepwise import Recent
 
@@ -188,7 +189,7 @@ class _CpuArithmetic:
         """See `Arithmetic`."""
         kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, self.normed.array)
         out = self.views[f"projected {weight.shape[1]}"]
-        torch.mm(self.normed.tensor, weight, out=out.tensor)
+        product(self.normed.tensor, weight, out=out.tensor)
         return out
 
     def project_mixed(self, layer: int, norm: Tensor, shift: Tensor, weight: Tensor) -> _Buffer:
@@ -198,7 +199,7 @@ class _CpuArithmetic:
         recent = self.backend.recent.inputs[layer].numpy()
         step_kernels.mix_recent(exact, shift.numpy(), recent, self.rows.slot, mixed.array)
         out = self.views[f"projected {weight.shape[1]}"]
-        torch.mm(mixed.tensor.to(weight.dtype), weight, out=out.tensor)
+        product(mixed.tensor.to(weight.dtype), weight, out=out.tensor)
         return out
 
     def attend_to_own(self, layer: int, query_key_value: _Buffer) -> _Buffer:
@@ -224,7 +225,7 @@ class _CpuArithmetic:
     def add(self, change: _Buffer, weight: Tensor) -> None:
         """See `Arithmetic`."""
         out = self.views["change"]
-        torch.mm(change.tensor, weight, out=out.tensor)
+        product(change.tensor, weight, out=out.tensor)
         self.change = out.array
 
     def hidden(self) -> Tensor:
@@ -235,7 +236,7 @@ class _CpuArithmetic:
         """RMSNorm(x) @ weight in float32, whatever the precision of the blocks."""
         last, logits = self.views["last"], self.views["logits"]
         kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, last.array)
-        return torch.mm(last.tensor, weight, out=logits.tensor)
+        return product(last.tensor, weight, out=logits.tensor)
 
 
 def _buffers(config: ModelConfig, rows: int, products: torch.dtype) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from searchformer.model import Transformer
 from searchformer.model.head import HeadBlock
 from searchformer.rollout import kernels, step_kernels
+from searchformer.rollout.products import product
 from searchformer.rollout.stepwise import Choose, PieceWriter
 from searchformer.tokens.steps import NOTHING
 
@@ -47,7 +48,7 @@ class CpuPieceWriter(PieceWriter):
         hidden, where = hidden_RD.numpy(), (slot_R, position_R)
         normed_RD, empty = torch.empty_like(hidden_RD), np.empty((0, self.dim), np.float32)
         kernels.add_and_norm(hidden, empty, self.copy_norm, self.eps, normed_RD.numpy())
-        looks = torch.mm(normed_RD, self.look_weights).numpy()
+        looks = product(normed_RD, self.look_weights).numpy()
         gate_RP, attention_RT = 1.0 / (1.0 + np.exp(-looks[:, 2 * self.dim :])), np.empty((rows, length), np.float32)
         step_kernels.look_back(looks, self.keys.numpy(), self.superseded, self.bias, *where, attention_RT)
         tokens_RP = np.full((rows, self.places), NOTHING, np.int64)
@@ -93,10 +94,10 @@ class CpuPieceWriter(PieceWriter):
         x_RD, change = known_RD.copy(), np.empty((0, self.dim), np.float32)
         for norm, first, second in self.blocks:
             kernels.add_and_norm(x_RD, change, norm, self.eps, normed_RD.numpy())
-            inner_RF = torch.mm(normed_RD, first).relu_().square_()
-            change = torch.mm(inner_RF, second).numpy()
+            inner_RF = product(normed_RD, first).relu_().square_()
+            change = product(inner_RF, second).numpy()
         kernels.add_and_norm(x_RD, change, self.output_norm, self.eps, normed_RD.numpy())
-        return torch.mm(normed_RD, self.output)
+        return product(normed_RD, self.output)
 
 
 def _matrix(weight: Tensor) -> Tensor:
