@@ -96,11 +96,11 @@ def test_a_cancelled_question_gives_its_slots_and_blocks_back(make_engine):
 def test_the_next_slot_goes_to_the_question_with_the_fewest_answers_under_way():
     session = Session(token_engine(slots=4), longest=LIMIT)
     large, small = session.ask(PROMPTS[0], samples=16), session.ask(PROMPTS[1], samples=1)
-    assert (session.place(large), session.place(small)) == (1, 2)
+    assert session.open_questions() == {large: 1, small: 2}
     session.step()
-    assert (session.place(large), session.place(small)) == (0, 0)
+    assert session.open_questions() == {large: 0, small: 0}
     late = session.ask(PROMPTS[2])
-    assert session.place(late) == 1
+    assert session.open_questions() == {large: 0, small: 0, late: 1}
 
 
 def test_streams_go_on_unbroken_where_the_cache_is_too_small_for_all():

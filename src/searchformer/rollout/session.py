@@ -86,11 +86,11 @@ class Session:
         """Whether there is anything left to do."""
         return bool(self._questions)
 
-    def place(self, question: int) -> int:
-        """The question's place in the queue, from 1; 0 once one of its answers is under way."""
+    def open_questions(self) -> dict[int, int]:
+        """The questions that are not answered, each with its place in the queue, from 1; 0 once it is under way."""
         started = self._under_way()
         waiting = [number for number in self._questions if number not in started]
-        return waiting.index(question) + 1 if question in waiting else 0
+        return dict.fromkeys(self._questions, 0) | {number: place for place, number in enumerate(waiting, start=1)}
 
     def step(self) -> list[Piece]:
         """Draw the next tokens of every answer that has a slot."""
