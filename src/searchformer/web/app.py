@@ -92,11 +92,6 @@ def make_app(options: ServeOptions) -> Guard:
     async def documentation() -> FileResponse:
         return FileResponse(STATIC / "api.html")
 
-    @app.get("/api/example")
-    async def example() -> records.Example:
-        """The task that the page opens with, and two searches of it. No model is asked."""
-        return await compute(lambda: load_example(searches))
-
     @app.get("/api/models")
     async def list_models() -> list[records.ModelView]:
         """The models that can be asked."""
@@ -212,7 +207,7 @@ def make_app(options: ServeOptions) -> Guard:
             await _say(socket, {"type": "error", "reason": str(error)})
         except (WebSocketDisconnect, KeyError):  # gone, or not a text
             return
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await socket.close()
 
     @app.get("/api/load")
@@ -243,11 +238,12 @@ async def _answer(
     limit = min(LONGEST_ANSWER * len(plan.tokens), sampler.max_tokens)
     await _say(socket, {"type": "begin", "model": entry.name, "notes": list(asked.warnings()), "limit": limit})
     world = World(asked.task.domain, asked.task.problem)
-    followers = [Follower(world) for _ in range(question.samples)]
-    tokens: list[list[str]] = [[] for _ in followers]
-    settings: dict[str, Any] = {"samples": question.samples, "seed": question.seed, "max_tokens": limit}
+    numbers = range(question.first, question.first + question.samples)
+    followers = {number: Follower(world) for number in numbers}
+    tokens: dict[int, list[str]] = {number: [] for number in numbers}
+    settings: dict[str, Any] = {"samples": question.samples, "first": question.first, "seed": question.seed}
     sampling = Sampling(temperature=question.temperature)
-    async with sampler.asked(entry.directory, asked.prompt, sampling=sampling, **settings) as batches:
+    async with sampler.asked(entry.directory, asked.prompt, sampling=sampling, max_tokens=limit, **settings) as batches:
         async for batch in batches:
             told: dict[int, dict[str, list[Any]]] = {}
             for event in batch:
@@ -305,21 +301,7 @@ async def _say(socket: WebSocket, message: dict[str, Any]) -> None:
         raise WebSocketDisconnect from None
 
 
-# --- what the page begins with
-
-
-@cache
-def _stored_example() -> dict[str, Any]:
-    return json.loads((Path(__file__).parent / "example.json").read_text(encoding="utf-8"))
-
-
-def load_example(searches: Searches) -> records.Example:
-    """A stored answer of a model, judged on the spot, beside A*'s search."""
-    stored = _stored_example()
-    request = records.SearchRequest(task=stored["task"], seed=stored["seed"])
-    task = read_task(request.task)
-    answer = searches.judged(task, stored["answer"].split(), finished=True, who=stored["model"])
-    return records.Example(task=request.task, left=searches.run(task, request), right=answer)
+# --- levels
 
 
 @cache

@@ -90,6 +90,8 @@ class Question(Record):
     model: Name | None = None
     """One of `/api/models`; the packaged one that fits the task if left out."""
     samples: int = Field(default=1, ge=1, le=MAX_SAMPLES)
+    first: int = Field(default=0, ge=0, lt=10_000)
+    """The number of the first answer: another number, another answer; the same number, the same."""
     temperature: float = Field(default=1.0, ge=0, le=5)
     seed: Seed = 0
 
@@ -288,6 +290,8 @@ class Example(Record):
     """A task with two searches of it."""
 
     task: MazeTask | SokobanTask
+    seed: Seed
+    """Of A*'s search."""
     left: Search
     right: Search
 

@@ -70,6 +70,7 @@ class _Question:
     directory: Path
     prompt: tuple[str, ...]
     samples: int
+    first: int
     seed: int
     sampling: Sampling
     max_tokens: int
@@ -131,11 +132,19 @@ class Sampler:
         return loaded.model, loaded.vocabulary
 
     def asked(
-        self, directory: Path, prompt: tuple[str, ...], *, samples: int, seed: int, sampling: Sampling, max_tokens: int
+        self,
+        directory: Path,
+        prompt: tuple[str, ...],
+        *,
+        samples: int,
+        first: int,
+        seed: int,
+        sampling: Sampling,
+        max_tokens: int,
     ) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
         """Put a question; its events are read inside the block, and leaving the block cancels it."""
         return self._asked(
-            _Question(directory, prompt, samples, seed, sampling, max_tokens, asyncio.get_running_loop())
+            _Question(directory, prompt, samples, first, seed, sampling, max_tokens, asyncio.get_running_loop())
         )
 
     @contextlib.asynccontextmanager
@@ -174,6 +183,7 @@ class Sampler:
                 arrived.number = loaded.session.ask(
                     list(arrived.prompt),
                     samples=arrived.samples,
+                    first=arrived.first,
                     seed=arrived.seed,
                     sampling=arrived.sampling,
                     max_tokens=arrived.max_tokens,
