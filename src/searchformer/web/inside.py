@@ -38,7 +38,7 @@ def view_inside(sampler: Sampler, entry: ModelEntry, asked: AnswerSampler, token
 def _looks(pieces: list[list[int]], weights_LHS: np.ndarray, vocabulary: Vocabulary) -> list[Look]:
     """Each position with its tokens, the cells that they name, and its weights by layer and head.
 
-    In a token network a cell's two numbers are two positions; each of them gets the cell.
+    In a token network `wall 3 4` is three positions; each of them gets the cell.
     """
     texts = [vocabulary.decode(piece) for piece in pieces]
     cells = [named_cells(text) for text in texts]
@@ -49,7 +49,7 @@ def _looks(pieces: list[list[int]], weights_LHS: np.ndarray, vocabulary: Vocabul
 
 
 def _cells_of_numbers(tokens: list[str]) -> list[list[list[int]]]:
-    """For tokens one by one: the cell that a pair of numbers names, at both of them."""
+    """For tokens one by one: the cell that a pair of numbers names, at both of them and at the word before."""
     cells: list[list[list[int]]] = [[] for _ in tokens]
     first = None
     for place, token in enumerate(tokens):
@@ -58,6 +58,8 @@ def _cells_of_numbers(tokens: list[str]) -> list[list[list[int]]]:
         elif first is None:
             first = place
         else:
-            cells[first] = cells[place] = [[int(tokens[first]), int(token)]]
+            word = first - 1 if first and not tokens[first - 1].isdecimal() else first
+            for each in range(word, place + 1):
+                cells[each] = [[int(tokens[first]), int(token)]]
             first = None
     return cells

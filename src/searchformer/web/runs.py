@@ -60,14 +60,14 @@ class Run:
         return RunView(name=self.name, has_report=self.report is not None)
 
     def detail(self) -> RunDetail:
-        """The run's models, and the tasks that they answered; those that all of them answered come first."""
+        """The run's models, and the tasks that they answered; those of all of them and with long plans first."""
         counts: dict[str, int] = {}
         optimal: dict[str, int] = {}
         for one in self.evaluations.values():
             for task, length in zip(one.scores.task_ids, one.scores.optimal_length.tolist(), strict=True):
                 counts[task] = counts.get(task, 0) + 1
                 optimal[task] = int(np.max(length))
-        order = sorted(counts, key=lambda task: (-counts[task], task))[:MOST_TASKS]
+        order = sorted(counts, key=lambda task: (-counts[task], -optimal[task], task))[:MOST_TASKS]
         return RunDetail(
             **self.view().model_dump(),
             evaluations=[self._evaluation(one) for one in self.evaluations.values()],

@@ -23,7 +23,7 @@ $("#panel-tokens").append(duel.streams);
 duel.cards.left.head.append($("#left-controls"));
 duel.cards.right.head.append($("#right-controls"));
 duel.onToken = (side, number, token) => { if (state.tab === "inside" && side === "right" && token !== null) inside.look(token); };
-const names = (side, name) => { duel.cards[side].name.textContent = name; };
+const names = (side, name) => { duel.cards[side].name.textContent = duel.cards[side].name.title = name; };
 names("left", "A*");
 names("right", "Transformer");
 
@@ -39,11 +39,20 @@ function toast(text) {
 function tellResult() {
   const { left, right } = duel.searches, over = duel.player.count >= duel.player.total && duel.player.total > 0;
   const box = $("#result");
-  if (!over || !left?.verdict || !right?.verdict) { box.textContent = duel.player.count ? "" : "Press play: both make one step at a time."; return; }
+  if (!over || !left?.verdict || !right?.verdict) { box.textContent = progressText(left, right); return; }
   if (right.verdict !== "optimal" || left.verdict !== "optimal") { box.textContent = right.verdict === "invalid" ? "This answer of the model is wrong: its plan does not solve the task. Ask again." : ""; return; }
   const share = Math.round(100 * (1 - right.trace_tokens / left.trace_tokens));
   const compared = right.trace_tokens === 0 ? "without any search" : share > 0 ? `with ${share}% less search` : share < 0 ? `with ${-share}% more search` : "with as much search";
   box.replaceChildren("Both found a shortest plan; ", element("b", "", `the Transformer ${compared}`), ` (${right.trace_tokens} tokens against ${left.trace_tokens}).`);
+}
+
+function progressText(left, right) {
+  const { count } = duel.player;
+  if (!count) return "Press play: both make one step at a time.";
+  const planning = [left, right].map((search) => search?.steps[Math.min(count, search.steps.length) - 1]?.kind === "plan");
+  if (planning[1] && !planning[0]) return "The Transformer has searched enough and writes its plan; A* is still searching.";
+  if (planning[0] && !planning[1]) return "A* has found its plan; the Transformer is still searching.";
+  return planning[0] ? "Both write their plans." : "Both search: a closed cell was visited, the frontier waits.";
 }
 
 // --- searches
@@ -322,7 +331,7 @@ function openTab(name, { focus = false } = {}) {
   }
   if (before === "inside" && state.tab !== "inside") inside.hide();
   if (state.tab === "inside") lookInside();
-  if (state.tab === "play") { game.begin(state.task); game.canvas.focus({ preventScroll: true }); }
+  if (state.tab === "play") { game.begin(state.task); game.canvas.focus({ preventScroll: true }); $("#panel-play").scrollIntoView({ block: "nearest" }); }
   if (state.tab === "runs") runs.load();
   remember();
 }

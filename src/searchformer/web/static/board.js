@@ -107,7 +107,13 @@ export class Board {
       this.paintDisc(context, middle(layout.cells[0]), side * 0.27, colours.start);
       if (this.view.cells) this.paintWorker(context, middle(placed[0]), side, colours);
     }
-    for (const step of state.wrong) if (step.cells.length) this.paintWrong(context, middle(step.cells[0]), side, step.unsound, colours);
+    const marked = new Map();
+    for (const step of state.wrong) if (step.cells.length) marked.set(cellKey(step.cells[0]), step);
+    for (const step of marked.values()) {
+      context.globalAlpha = step === state.current || state.wrong.length < 4 ? 1 : 0.45;
+      this.paintWrong(context, middle(step.cells[0]), side, step.unsound, colours);
+    }
+    context.globalAlpha = 1;
     if (state.current?.cells.length && !state.finished && state.current.kind !== "plan") {
       this.paintRing(context, state.current.cells[0], side, colours.current, 0.09);
     }
@@ -207,7 +213,7 @@ export class Board {
   }
 
   paintWrong(context, [x, y], side, unsound, colours) {
-    const arm = side * (unsound ? 0.2 : 0.1);
+    const arm = side * (unsound ? 0.15 : 0.08);
     context.strokeStyle = colours.wrong;
     context.lineCap = "round";
     context.lineWidth = Math.max(1.5, side * 0.08);

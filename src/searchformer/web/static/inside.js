@@ -89,7 +89,8 @@ export class Inside {
     this.trace.replaceChildren(element("h3", "", `Most looked at (${unit})`), ...strongest.map(({ look, weight }) => {
       const row = element("div", "bar"), fill = element("i");
       fill.style.width = `${100 * weight}%`;
-      row.append(element("span", "token", look.tokens.join(" ")), fill, element("span", "share", `${(100 * weight).toFixed(1)}%`));
+      const where = look.tokens.length === 1 && look.cells.length ? ` (${look.cells[0].join(", ")})` : "";
+      row.append(element("span", "token", look.tokens.join(" ") + where), fill, element("span", "share", `${(100 * weight).toFixed(1)}%`));
       return row;
     }));
   }

@@ -56,7 +56,8 @@ export class RunBrowser {
       const top = element("thead");
       top.append(head);
       this.table.replaceChildren(top, body);
-      rows.at(-1)?.querySelector("[data-side=right]").click();
+      const searching = found.evaluations.map((one) => /round/.test(one.label) && !/control/.test(one.label)).lastIndexOf(true);
+      rows.at(searching)?.querySelector("[data-side=right]").click();
     });
   }
 
