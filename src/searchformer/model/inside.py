@@ -1,7 +1,7 @@
 """What a network thinks at one place of an answer: how probable each next token is, and where its decoder looks.
 
 In: a network, a prompt and the beginning of an answer. Out: an `Inside`. The network itself runs, whole and unchanged;
-its attention layers are watched. A decoder's position is a token, or a step's piece in a step network (tokens/steps.py).
+its attention layers are watched. A decoder's position is a token, or a piece in a step network (tokens/steps.py).
 
     look_inside(model, prompt, answer[:40]).probabilities.argmax()        # the likeliest 41st token
 """
@@ -81,7 +81,7 @@ class _Watch:
             hook.remove()
 
     def weights(self, *, cross: bool) -> np.ndarray:
-        """Where the last position looks, [layers, heads, positions]: it comes after all others, so nothing is masked."""
+        """Where the last position looks, [layers, heads, positions]: no position comes after it, so none is masked."""
         found = []
         for layer in self.layers[cross]:
             (x_BLD, source_BSD), settings = self.given[layer]

@@ -70,7 +70,10 @@ class Session:
         """Put a question; returns its number. The answers are those that `Engine.sample` numbers from `first` on."""
         made, sampling = make_prompt(prompt, self.engine.vocabulary), sampling or Sampling()
         limit = min(max_tokens or self.longest, self.longest)
-        jobs = [self.engine.job(self._asked, made, sample, limit=limit, seed=seed) for sample in range(first, first + samples)]
+        jobs = [
+            self.engine.job(self._asked, made, sample, limit=limit, seed=seed)
+            for sample in range(first, first + samples)
+        ]
         drawing = self._drawings.setdefault(sampling, Drawing.of(sampling, np.empty(0, np.int32), None))
         self._questions[self._asked] = _Question(drawing, deque(jobs), left=samples)
         self._asked += 1

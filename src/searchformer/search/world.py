@@ -95,9 +95,7 @@ def as_array(state: State) -> np.ndarray:
 def cut_steps(tokens: Sequence[str]) -> list[Step]:
     """An answer cut at its keywords, legal or not; what stands before the first keyword is left out."""
     starts = [place for place, token in enumerate(tokens) if token in KEYWORDS]
-    return [
-        _step(tokens[first], tuple(tokens[first + 1 : last])) for first, last in pairwise([*starts, len(tokens)])
-    ]
+    return [_step(tokens[first], tuple(tokens[first + 1 : last])) for first, last in pairwise([*starts, len(tokens)])]
 
 
 def _step(kind: str, inside: Tokens) -> Step:

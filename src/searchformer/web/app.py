@@ -108,7 +108,7 @@ def make_app(options: ServeOptions) -> Guard:
         return await compute(lambda: parse_levels(asked.text))
 
     @app.post("/api/task")
-    async def draw_task(asked: records.NewTask) -> records.MazeTask | records.SokobanTask:
+    async def draw_task(asked: records.NewTask) -> records.TaskRecord:
         """A new task."""
         return await compute(lambda: new_task(asked))  # type: ignore[arg-type,return-value]
 
@@ -345,5 +345,5 @@ def _add_errors(app: FastAPI) -> None:
 def _validation_line(errors: Any) -> str:
     """The first mistake: `task.width: input should be less than or equal to 40`."""
     first = errors[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+    place = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "maze", "sokoban"))
     return f"{place}: {error_message(first)}" if place else error_message(first)

@@ -20,16 +20,14 @@ def view_inside(sampler: Sampler, entry: ModelEntry, asked: AnswerSampler, token
     model, vocabulary = sampler.model(entry.directory)
     prompt = np.asarray(vocabulary.encode(asked.prompt), dtype=np.int64)
     found = look_inside(model, prompt, np.asarray(vocabulary.encode(tokens), dtype=np.int64))
-    best = np.argsort(-found.probabilities)[:SHOWN_TOKENS]
+    best = np.argsort(-found.probabilities)[:SHOWN_TOKENS].tolist()
+    likeliest = [(vocabulary.tokens[token], round(float(found.probabilities[token]), DIGITS)) for token in best]
     return InsideView(
         model=entry.name,
         unit=model.config.unit,
         layers=model.config.layers,
         heads=model.config.heads,
-        next_tokens=[
-            TokenProbability(token=vocabulary.tokens[token], probability=round(float(found.probabilities[token]), DIGITS))
-            for token in best
-        ],
+        next_tokens=[TokenProbability(token=token, probability=share) for token, share in likeliest],
         prompt=_looks(found.prompt_pieces, found.to_prompt, vocabulary),
         answer=_looks(found.answer_pieces, found.to_answer, vocabulary),
     )

@@ -1,6 +1,6 @@
 """A replay as one HTML file that plays without a server: the page's own modules and styles, and two searches, inside.
 
-In: a task, two searches. Out: the text of the file. Its content security policy lets its own script run and nothing else.
+In: a task, two searches. Out: the text of the file. Its content security policy allows its own script and nothing else.
 """
 
 import base64

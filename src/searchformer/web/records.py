@@ -1,8 +1,8 @@
-"""What the browser and the server say to each other, each field with its limits. The OpenAPI document is made of these."""
+"""What the browser and the server say to each other, each field with its limits: the OpenAPI document."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 MAX_SIDE = 40
 """Longest side of a grid, in cells."""
@@ -49,7 +49,15 @@ class SokobanTask(Record):
     level: list[Annotated[str, Field(max_length=MAX_SIDE)]] = Field(min_length=1, max_length=MAX_SIDE)
 
 
-TaskRecord = MazeTask | SokobanTask
+def _kind_of_task(task: Any) -> str:
+    """Which of the two a task is to be read as, so that errors speak of one of them."""
+    return "sokoban" if isinstance(task, SokobanTask) or (isinstance(task, dict) and "level" in task) else "maze"
+
+
+TaskRecord = Annotated[
+    Annotated[MazeTask, Tag("maze")] | Annotated[SokobanTask, Tag("sokoban")],
+    Discriminator(_kind_of_task),
+]
 
 
 class NewTask(Record):
@@ -275,7 +283,7 @@ class StoredAnswers(Record):
 class TaskDetail(Record):
     """A test task of a run, A*'s search of it, and what every model answered."""
 
-    task: MazeTask | SokobanTask
+    task: TaskRecord
     astar: Search
     evaluations: list[StoredAnswers]
 
@@ -289,7 +297,7 @@ class Problem(Record):
 class Example(Record):
     """A task with two searches of it."""
 
-    task: MazeTask | SokobanTask
+    task: TaskRecord
     seed: Seed
     """Of A*'s search."""
     left: Search

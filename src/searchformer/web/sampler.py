@@ -85,7 +85,8 @@ class _Question:
     def tell(self, *events: Event | None) -> None:
         """Hand events to the connection; None ends the stream."""
         with contextlib.suppress(RuntimeError):  # the server has stopped
-            self.loop.call_soon_threadsafe(lambda: [self.events.put_nowait(event) for event in events])
+            for event in events:
+                self.loop.call_soon_threadsafe(self.events.put_nowait, event)
 
 
 @dataclass
@@ -101,7 +102,7 @@ class _Loaded:
 class Sampler:
     """The thread and its models."""
 
-    def __init__(self, *, slots: int, cache_gb: float, max_tokens: int, max_seconds: float, device: str = "cpu") -> None:
+    def __init__(self, *, slots: int, cache_gb: float, max_tokens: int, max_seconds: float, device: str) -> None:
         self.slots, self.cache_gb, self.max_tokens, self.max_seconds = slots, cache_gb, max_tokens, max_seconds
         self.device = device
         self._inbox: queue.SimpleQueue[_Question | Path | None] = queue.SimpleQueue()

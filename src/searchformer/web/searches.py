@@ -7,15 +7,11 @@ judges. Everything here may be called from several threads.
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
-from typing import Any
 
-import numpy as np
-
-from searchformer.domains import KEYWORDS, Domain, TaskError, make_domain
+from searchformer.domains import KEYWORDS
 from searchformer.domains.grid import unpack
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.judge import OPTIMAL, Judge
+from searchformer.evaluate.judge import Judge
 from searchformer.records import Step as WrittenStep
 from searchformer.records import Trace, Verdict
 from searchformer.search import BudgetError, Options, Searcher
@@ -25,7 +21,7 @@ from searchformer.search.world import State, World, cut_steps
 from searchformer.seeding import child_seed
 from searchformer.solve import Task, make_task
 from searchformer.tokens.grammar import write_text
-from searchformer.web.records import MAX_SIDE, Lengths, Plan, Search, SearchRequest, Step, TaskRecord
+from searchformer.web.records import Lengths, Plan, Search, SearchRequest, Step, TaskRecord
 
 DRAWN_NODES = 5_000
 """Nodes that a search may close to be drawn step by step."""
@@ -38,10 +34,6 @@ ASTAR_RUNS = 64
 def read_task(record: TaskRecord) -> Task:
     """The task of a request; raises TaskError."""
     return make_task(record.model_dump())
-
-
-def domain_of_search(task: Task) -> Domain:
-    return task.domain
 
 
 class Follower:
@@ -172,9 +164,7 @@ class Searches:
         self._search(task, options, 0)  # says so where the task is too large
         with self._lock:
             searcher = self._searcher(task.domain, options)
-            found = [
-                searcher.trace_length(task.problem, seed=child_seed(run, "astar", 0)) for run in range(ASTAR_RUNS)
-            ]
+            found = [searcher.trace_length(task.problem, seed=child_seed(run, "astar", 0)) for run in range(ASTAR_RUNS)]
         optimal = len(self._optimal(task).plan) or -1
         return Lengths(trace_tokens=found, shortest_search=self._shortest_search(task), optimal_length=optimal)
 
@@ -212,11 +202,9 @@ def _with_plan_marks(steps: list[Step], verdict: Verdict) -> list[Step]:
     if not (verdict.reason or "").startswith("illegal move at step "):
         return steps
     wrong = int(str(verdict.reason).rsplit(" ", 1)[1])
-    plan = [number for number, step in enumerate(steps) if step.kind == "plan"]
-    return [
-        step.model_copy(update={"wrong": "illegal move", "unsound": True}) if number in plan[wrong : wrong + 1] else step
-        for number, step in enumerate(steps)
-    ]
+    place = [number for number, step in enumerate(steps) if step.kind == "plan"][wrong]
+    marked = steps[place].model_copy(update={"wrong": "illegal move", "unsound": True})
+    return [*steps[:place], marked, *steps[place + 1 :]]
 
 
 def _marked(step: Step, wrong: str | None) -> Step:
