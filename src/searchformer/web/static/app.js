@@ -316,7 +316,7 @@ const runs = new RunBrowser($("#panel-runs"), {
 function lookInside() {
   const search = duel.searches.right;
   const next = search?.steps[duel.player.count];
-  inside.look(next ? next.at : search?.tokens.length ?? 0);
+  inside.look(next ? next.at + 1 : search?.tokens.length ?? 0);  // the keyword says little: where it goes on says more
 }
 
 function openTab(name, { focus = false } = {}) {
@@ -420,6 +420,8 @@ async function begin() {
     tellResult();
   } catch (error) { toast(error.message); }
 }
-window.addEventListener("hashchange", async () => { if (readLink(location.hash)) await openLink(); });
+window.addEventListener("hashchange", async () => {
+  try { if (readLink(location.hash)) await openLink(); } catch (error) { toast(error.message); }
+});
 document.body.dataset.ready = "true";
 begin();

@@ -31,7 +31,23 @@ export class Inside {
     }
     this.written = search.tokens[place] ?? "eos";
     this.place = place;
+    this.drawStep(search);
     this.draw();
+  }
+
+  /** The step that is being written: each of its tokens can be looked at. */
+  drawStep(search) {
+    const number = search.steps.findLastIndex((step) => step.at <= this.place);
+    const first = search.steps[number]?.at ?? 0, end = search.steps[number + 1]?.at ?? search.tokens.length;
+    const places = Array.from({ length: end - first }, (_, at) => first + at);
+    if (this.place >= search.tokens.length) places.push(search.tokens.length);
+    this.root.querySelector(".step-tokens").replaceChildren(...places.map((at) => {
+      const button = element("button", "token", search.tokens[at] ?? "eos");
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(at === this.place));
+      button.onclick = () => this.look(at);
+      return button;
+    }));
   }
 
   hide() { this.controller?.abort(); this.show(null); }
