@@ -17,7 +17,6 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not 
 from web_server import LEVEL, serving, write_run
 
 from searchformer.web.example import read_example
-from searchformer.web.options import ServeOptions
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: apt-get install chromium")
@@ -29,7 +28,7 @@ expect.set_options(timeout=20_000)
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     run = write_run(tmp_path_factory.mktemp("runs") / "small")
-    with serving(ServeOptions(run=(run,), device="cpu")) as address:
+    with serving("--run", run) as address:
         yield address
 
 

@@ -1,9 +1,10 @@
 """The browser app on a free port, and a small run for it to open."""
 
 import contextlib
-import socket
-import threading
-import time
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from searchformer.search import Options, Searcher
 from searchformer.solve import random_task
 from searchformer.tokens.grammar import write_text
 from searchformer.tokens.vocabulary import Vocabulary
-from searchformer.web.options import ServeOptions
 
 TASK = {
     "width": 6,
@@ -63,24 +63,16 @@ def write_run(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(options: ServeOptions) -> Iterator[str]:
-    """The address of the app, while it runs."""
-    import uvicorn
-
-    from searchformer.web.app import make_app
-
-    listening = socket.create_server((options.host, 0))
-    config = uvicorn.Config(make_app(options), log_level="error", ws_max_size=1 << 18)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + 60
-    while not server.started:
-        assert thread.is_alive(), "the server has ended"
-        assert time.monotonic() < deadline, "the server does not start"
-        time.sleep(0.02)
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=30)
+def serving(*words: object) -> Iterator[str]:
+    """The address of `searchformer serve WORDS` on a free port, while it runs."""
+    command = [sys.executable, "-m", "searchformer", "serve", "--port", "0", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            told = server.stdout.readline()
+            found = re.search(r"http://\S+", told)
+            assert found, f"the server said {told!r}"
+            yield found[0]
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(timeout=60)

@@ -51,6 +51,11 @@ REFUSED: dict[int | str, dict[str, Any]] = {
         422: "The request asks for something impossible; `detail` says what",
     }.items()
 }
+REFUSED_AS_JSON: dict[int | str, dict[str, Any]] = {
+    status: {"content": {"application/json": {"schema": records.Problem.model_json_schema()}}, **about}
+    for status, about in REFUSED.items()
+}
+"""The same, where the reply itself is not JSON."""
 RunName = Annotated[str, InPath(max_length=200)]
 
 Result = TypeVar("Result")
@@ -138,7 +143,7 @@ def make_app(options: ServeOptions) -> Guard:
 
         return await compute(look)
 
-    @app.post("/api/replay", response_class=HTMLResponse)
+    @app.post("/api/replay", response_class=HTMLResponse, responses=REFUSED_AS_JSON)
     async def replay(asked: records.ReplayRequest) -> HTMLResponse:
         """Two searches as one HTML file that plays without a server."""
 

@@ -10,8 +10,8 @@ from searchformer.seeding import below, new_stream
 from searchformer.solve import random_task
 from searchformer.web.records import NewTask
 
-MOST_NODES = 50_000
-"""Nodes that a search may close while a task is being drawn."""
+MOST_NODES, CANDIDATES = 50_000, 200
+"""Nodes that a search may close while a task is being drawn, and tasks that are tried."""
 
 
 def new_task(asked: NewTask) -> dict[str, Any]:
@@ -24,7 +24,8 @@ def new_task(asked: NewTask) -> dict[str, Any]:
     if model and settings.items() <= model.settings.items():  # draw what the model was trained for
         settings = model.settings
     domain = make_domain(asked.domain, settings)
-    task = random_task(domain, seed=asked.seed, options=Options(max_expansions=MOST_NODES))
+    limits = Options(max_expansions=MOST_NODES)
+    task = random_task(domain, seed=asked.seed, options=limits, candidates=CANDIDATES)
     return task.domain.decode(task.problem)
 
 
