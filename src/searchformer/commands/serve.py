@@ -1,5 +1,6 @@
 """`searchformer serve`: the browser app."""
 
+import contextlib
 import importlib.util
 import ipaddress
 import socket
@@ -35,7 +36,8 @@ def run(*, options: Annotated[ServeOptions, Flat] = ServeOptions()) -> None:
     shown = f"[{host}]" if ":" in host else host
     print(f"searchformer: open http://{shown}:{port} (Ctrl-C ends it)", flush=True)
     config = uvicorn.Config(app, log_level="warning", ws_max_size=MAX_REQUEST, server_header=False, access_log=False)
-    uvicorn.Server(config).run(sockets=[listening])
+    with contextlib.suppress(KeyboardInterrupt):  # how one ends it
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:
