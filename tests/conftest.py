@@ -23,7 +23,8 @@ from searchformer.seeding import new_stream
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests share the cores, and so do the processes they start
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, list[dict[str, Any]]] = {
-    "maze": [{"width": n, "height": n} for n in (4, 5, 6)] + [{"width": 6, "height": 3}],
+    "maze": [{"width": n, "height": n} for n in (4, 5, 6)]
+    + [{"width": 6, "height": 3}, {"width": 6, "height": 5, "smallest": 3}],
     "sokoban": [
         {"width": 5, "height": 5, "walls": 1, "boxes": 1},
         {"width": 6, "height": 5, "walls": 2, "boxes": 1},

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.dataset.store import finish, schema
+from searchformer.evaluate.evaluation import ASTAR
 from searchformer.evaluate.metrics import Scores, score
 from searchformer.files import write_json
 from searchformer.seeding import digest
@@ -116,7 +117,9 @@ def store_evaluation(
 ) -> None:
     """Write what `rollout` and `evaluate` write, except for the answers."""
     verdicts = pa.table(columns)
-    reference = pa.table({"task_id": list(astar), "lengths": pa.array(list(astar.values()), pa.list_(pa.int32()))})
+    reference = pa.Table.from_pylist(
+        [{"task_id": task, "lengths": runs, "shortest": min(runs) // 2} for task, runs in astar.items()], schema=ASTAR
+    )
     pq.write_table(verdicts, directory / "verdicts.parquet")
     pq.write_table(reference, directory / "astar.parquet")
     scores = Scores.from_tables(verdicts, reference, task_ids=list(astar), samples=run["samples"])

@@ -50,7 +50,8 @@ def test_success_is_exit_code_0_and_json_is_the_last_line(made):
     assert facts["counts"]["train"] + facts["counts"]["test"] == 40
     seen = searchformer("inspect", out, "--json")
     assert seen.returncode == 0
-    assert json.loads(seen.stdout.splitlines()[-1])["settings"] == {"max_cost": None, "width": 5, "height": 5}
+    settings = json.loads(seen.stdout.splitlines()[-1])["settings"]
+    assert settings == {"max_cost": None, "width": 5, "height": 5, "smallest": None}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ POSITIONAL = {"generate": ["maze"], "trace": ["maze", "f"], "judge": ["maze", "f
 def test_bounds_are_looked_for_where_they_are():
     assert ("bootstrap", "temperature", 0) in BOUNDED
     assert ("rollout", "cache_gb", 0) in BOUNDED
-    assert {command for command, _, _ in BOUNDED} == COMMANDS.keys() - {"report", "judge"}
+    assert {command for command, _, _ in BOUNDED} == COMMANDS.keys() - {"report", "judge", "merge"}
 
 
 @pytest.mark.parametrize(("command", "name", "value"), BOUNDED)

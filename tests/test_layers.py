@@ -13,7 +13,7 @@ from searchformer.cli import COMMANDS
 
 PACKAGE = Path(searchformer.__file__).parent
 ROOMS = [
-    {"errors", "files", "lifetime", "seeding", "records", "display", "options"},
+    {"errors", "files", "lifetime", "seeding", "records", "display", "compiling", "options"},
     {"domains"},
     {"search"},
     {"tokens"},

@@ -27,7 +27,7 @@ VERDICTS = {
     "trace_legal": [True, False, True, False, False, None],
     "trace_sound": [True, True, True, False, False, None],
 }
-ASTAR = {"task_id": ["a", "b", "c"], "lengths": [[40, 60], [100, 100], [20, 40]]}
+ASTAR = {"task_id": ["a", "b", "c"], "lengths": [[40, 60], [100, 100], [20, 40]], "shortest": [12, 60, 10]}
 
 
 def scores_of(verdicts: dict = VERDICTS, astar: dict = ASTAR, *, task_ids: str = "abc", samples: int = 2) -> Scores:
@@ -56,7 +56,9 @@ def without_row(index: int) -> dict:
         ("ilr_on_optimal_shortest", (50 / 10 + 0 + 0) / 3),
         ("average_on_optimal_length", 20),
         ("astar_on_optimal_length", 50),
+        ("shortest_search_length", 12),
         ("length_ratio_of_means", 50 / 20),
+        ("share_of_possible_saving", (50 - 20) / (50 - 12)),
         ("legal_traces", 2 / 5),
         ("sound_traces", 3 / 5),
     ],

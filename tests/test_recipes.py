@@ -14,7 +14,7 @@ from synthetic import letter_tasks, write_dataset
 from searchformer import cli
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
-from searchformer.dataset.store import Dataset
+from searchformer.dataset.store import Dataset, file_digest
 from searchformer.domains import domain_names
 from searchformer.errors import SearchformerError
 from searchformer.files import locked
@@ -638,3 +638,39 @@ def test_fresh_rounds_take_other_tasks_and_begin_with_the_original_traces(tmp_pa
     slices = len(everything) // 20
     assert asked == [everything[20 * (number % slices) :][:20] for number in range(3)]
     assert all(len(list(Dataset(folder / "data").records("train"))) == 20 for folder in rounds)
+
+
+# --- several data sets
+
+
+def mixed(**changes):
+    """The micro recipe with a second data set, both merged, and every model asked about each."""
+    found = values(**changes)
+    found["data"]["other"] = found["data"]["maze"] | {"seed": 5, "tasks": 60}
+    found["merge"] = {"both": ["maze", "other"]}
+    found["train"][0]["data"] = "both"
+    found["evaluation"]["data"] = ["other", "maze"]
+    return found
+
+
+def test_data_sets_are_merged_and_models_asked_about_several(tmp_path):
+    outcome, _ = start(make_recipe(mixed()), tmp_path / "run")
+    names = [name for name, _ in outcome.evaluations]
+    assert names == ["tiny-search-on-other", "tiny-search-on-maze", "tiny-search, round-1"]
+    parts = [Dataset(tmp_path / "run/data" / name).rows("train") for name in ("maze", "other")]
+    assert Dataset(tmp_path / "run/data/both").rows("train") == sum(parts)
+    asked = json.loads((tmp_path / "run/bootstrap/tiny-search/options.json").read_text())["eval_data"]
+    assert asked == file_digest(tmp_path / "run/data/other/manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"merge": {"both": ["maze", "nothing"]}}, "merge.both: no data set 'nothing'"),
+        ({"merge": {"maze": ["maze", "other"]}}, "merge.maze: there is a data.maze already"),
+        ({"evaluation": {"data": "nothing"}}, "evaluation.data: no data set 'nothing'"),
+    ],
+)
+def test_unknown_data_sets_are_named(change, message):
+    with pytest.raises(SearchformerError, match=message):
+        make_recipe(mixed() | change)

@@ -8,7 +8,9 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -17,13 +19,14 @@ import cyclopts
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
-from searchformer import __version__
+from searchformer import __version__, compiling
 from searchformer.errors import SearchformerError
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
     "trace": "Tasks in, searches out, one JSON object per line.",
     "inspect": "Counts, lengths, leakage audit and drawings of a data set.",
+    "merge": "One data set made of several.",
     "train": "Train an encoder-decoder Transformer on a data set.",
     "rollout": "Sample many answers per task with a trained model.",
     "evaluate": "Judge and score a directory of rollouts.",
@@ -73,6 +76,7 @@ def run(words: Sequence[str]) -> int:
     if "-" in words:  # stdin as the last argument: anywhere else it would be taken for an option
         words = [word for word in words if word != "-"] + ["--", "-"]
     command = next((word for word in words if not word.startswith("-")), None)
+    compiling.announce = _announce_compiling
     try:
         make_app(command)(words)
         sys.stdout.flush()
@@ -90,6 +94,17 @@ def run(words: Sequence[str]) -> int:
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE
+
+
+@cache
+def _compiling_note() -> Callable[[], AbstractContextManager[object]]:
+    from searchformer.commands.progress import CompilingNote
+
+    return CompilingNote()
+
+
+def _announce_compiling() -> AbstractContextManager[object]:
+    return _compiling_note()()
 
 
 def _explain(error: Exception) -> tuple[int, str]:

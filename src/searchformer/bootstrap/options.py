@@ -21,7 +21,7 @@ class RoundsOptions(LearningOptions):
     fresh: bool = False
     """Use other training tasks in every round: the next --tasks by task id, starting over after the last."""
     rule: str = "paper"
-    """Which answers replace a trace: paper, several, sound or legal."""
+    """Which answers replace a trace: paper, several, sound, several-sound or legal."""
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature for training tasks; test tasks are always answered at 1."""
     steps: int = Field(default=10_000, ge=1)
@@ -45,5 +45,7 @@ class BootstrapOptions(RoundsOptions):
     """The model to begin with: a model directory, a training run, or the name of a packaged model."""
     data: Path
     """Directory of its data set."""
+    eval_data: Path | None = None
+    """Data set whose test tasks are answered, such as the largest mazes of a mixture; --data if left out."""
     device: Annotated[str, MayChange] = "auto"
     """auto, cpu, cuda or mps."""

@@ -69,6 +69,7 @@ def _require_same(options: BootstrapOptions, out: Path) -> None:
     asked = options.result_fields()
     asked["model"] = file_digest(model_directory(options.model) / WEIGHTS)
     asked["data"] = file_digest(options.data / MANIFEST)
+    asked["eval_data"] = file_digest(options.eval_data / MANIFEST) if options.eval_data else None
     if path.exists():
         defaults = BootstrapOptions(model=Path(), data=Path()).result_fields()  # for options added since
         found = defaults | read_json(path, what="bootstrap run")
@@ -149,10 +150,11 @@ def _evaluate_round(
     name = f"{'control' if control else 'round'}-{number}"
     rollout = out / name / "rollout"
     if not (rollout / "metrics.json").exists():
-        tasks = options.eval_tasks or Dataset(options.data).rows("test")
+        data = options.eval_data or options.data
+        tasks = options.eval_tasks or Dataset(data).rows("test")
         display.say(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
         asked = {"split": "test", "tasks": tasks, "samples": options.eval_samples, "seed": options.seed}
-        _roll_out(options, model, options.data, rollout, display, **asked)
+        _roll_out(options, model, data, rollout, display, **asked)
         evaluate(rollout, display=display)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]

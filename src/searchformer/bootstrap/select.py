@@ -43,6 +43,7 @@ RULES = {
     "sound": Rule(
         "the shortest that is a true search, legal but for the order of closing and children left out", "trace_sound"
     ),
+    "several-sound": Rule("the four shortest different true searches", "trace_sound", keep=4),
     "legal": Rule("the shortest that is also a legal execution of the data's algorithm", "trace_legal"),
 }
 

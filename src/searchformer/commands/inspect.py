@@ -74,6 +74,8 @@ def _rejected(dataset: "Dataset") -> dict[str, int]:
 
 def _facts(dataset: "Dataset", lengths: dict[str, Any], leakage: "Leakage", *, verified: bool) -> dict[str, Any]:
     """Everything that was found, for `--json`."""
+    from searchformer.dataset.audit import loss_floor
+
     manifest = dataset.manifest
     return {
         "directory": str(dataset.directory),
@@ -87,21 +89,29 @@ def _facts(dataset: "Dataset", lengths: dict[str, Any], leakage: "Leakage", *, v
         "counts": leakage.tasks,
         "rejected": _rejected(dataset),
         "lengths": lengths,
+        "floor": loss_floor(dataset),
         "leakage": leakage.model_dump() | {"complete": leakage.complete},
     }
 
 
 def _summary(dataset: "Dataset", *, verified: bool) -> Table:
+    from searchformer.dataset.audit import loss_floor
+
     manifest, vocabulary = dataset.manifest, dataset.vocabulary
     table = Table(title=str(dataset.directory), title_justify="left", show_header=False, box=box.SIMPLE)
     tokens = sum(shard.tokens for shard in manifest.shards)
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in _rejected(dataset).items() if count)
     state = "every digest verified" if verified else "digests not compared (--no-verify)"
     table.add_row("domain", f"{manifest.domain}: {_listed(manifest.settings)}")
-    table.add_row("made with", _listed({k: v for k, v in manifest.config.items() if k not in ("domain", "settings")}))
+    elsewhere = ("domain", "settings", "merged")
+    table.add_row("made with", _listed({k: v for k, v in manifest.config.items() if k not in elsewhere}))
+    for part in manifest.config.get("merged", ()):
+        table.add_row("merged from", f"{_listed(part['settings'])}; seed {part.get('seed')}")
     table.add_row("tasks", f"{dataset.rows('train'):,} training, {dataset.rows('test'):,} test")
     table.add_row("rejected", rejected or "none")
     table.add_row("tokens", f"{tokens:,}")
+    if (floor := loss_floor(dataset)) is not None:
+        table.add_row("floor", f"{floor:.4f} nats per token: the loss of a perfect imitator")
     table.add_row("vocabulary", f"{len(vocabulary):,} tokens, digest {vocabulary.digest}")
     table.add_row("files", f"{len(manifest.shards)} shards, {state}; written by searchformer {manifest.package}")
     return table

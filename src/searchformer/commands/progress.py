@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from searchformer.display import Update
@@ -38,6 +39,27 @@ class TerminalDisplay:
                 bar.update(done, total, note)
 
             yield update
+
+
+class CompilingNote:
+    """Says once that kernels are compiled; on a terminal, a spinner turns meanwhile."""
+
+    LINE = "compiling kernels for this machine: once, about 20 s"
+
+    def __init__(self) -> None:
+        self.said = False
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """While a kernel is compiled."""
+        with contextlib.ExitStack() as stack:
+            if sys.stderr.isatty():
+                with contextlib.suppress(LiveError):  # a progress bar is turning already
+                    stack.enter_context(Console(stderr=True).status(self.LINE))
+            elif not self.said:
+                print(self.LINE, file=sys.stderr, flush=True)
+            self.said = True
+            yield
 
 
 class _Rate:

@@ -1,4 +1,4 @@
-"""What a data set holds: its sequence lengths, and whether anything leaks from training to testing.
+"""What a data set holds: its sequence lengths, how well it can be learnt, whether anything leaks into the test split.
 
 In: a complete data set. Out: frozen records for `searchformer inspect`. Shards are read as a stream, only the columns
 needed; what stays in memory is a few numbers per task: lengths, and ids as 8-byte fingerprints.
@@ -11,10 +11,11 @@ from itertools import count, islice
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from searchformer.dataset.store import SPLITS, Dataset
+from searchformer.dataset.store import PARTS, SPLITS, Dataset
 from searchformer.display import Display, Silent
 from searchformer.domains import TaskError, make_domain
 from searchformer.errors import SearchformerError
+from searchformer.tokens.entropy import NotASearchError, Yardstick
 
 LENGTHS = ("prompt", "trace", "plan", "response")
 QUANTILES = ("min", "5%", "25%", "50%", "75%", "95%", "max", "mean")
@@ -136,3 +137,27 @@ def _task_fingerprints(dataset: Dataset, split: str) -> np.ndarray:
         prefixes = "".join(task_id[:FINGERPRINT] for task_id in batch.column("task_id").to_pylist())
         parts.append(np.frombuffer(bytes.fromhex(prefixes), dtype=">u8").astype(np.uint64))
     return np.concatenate(parts)
+
+
+def yardstick_for(dataset: Dataset) -> Yardstick | None:
+    """What the data set's traces can be measured by; None where it is not known which nodes tie."""
+    config = dataset.manifest.config
+    algorithm = config.get("algorithm", "astar")
+    if algorithm == "greedy" or "close" not in dataset.vocabulary.ids:
+        return None
+    weight = float(config.get("weight", 1.0)) if algorithm == "weighted" else 1.0
+    return Yardstick(dataset.vocabulary, weight=weight, deterministic=bool(config.get("deterministic")))
+
+
+def loss_floor(dataset: Dataset, *, tasks: int = 256) -> float | None:
+    """The loss per token of a perfect imitator on the first training tasks; None if their traces cannot be measured."""
+    yardstick, floors = yardstick_for(dataset), []
+    if yardstick is None:
+        return None
+    for row in islice(dataset.records("train", list(PARTS)), tasks):
+        try:
+            nats = yardstick.floor(np.array(row["trace"]))
+        except NotASearchError:
+            continue
+        floors.append(nats.sum() / (len(row["trace"]) + len(row["plan"]) + 1))
+    return float(np.mean(floors)) if floors else None

@@ -174,6 +174,10 @@ class Domain(BaseModel):
         """This domain in the task's own size; a task from outside may be beyond what the settings can sample."""
         return self.model_copy(update=self.measure(problem))
 
+    def fitted(self, problem: np.ndarray) -> np.ndarray:
+        """The task as it stands in data sets of these settings, such as a small maze walled in; by default itself."""
+        return problem
+
     def moves(self, problem: np.ndarray, plan: np.ndarray) -> str | None:
         """A plan's states [L, state_size] as a letter per move; None where the domain has no such notation."""
         return None

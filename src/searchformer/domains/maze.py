@@ -7,7 +7,7 @@ Try: `searchformer generate maze --tasks 5 --out d`.
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from searchformer.domains.base import Domain, Group, Groups, Rules, Shapes, TaskError
 from searchformer.domains.grid import LARGEST, LETTERS, LOW, SHIFT, pack, point, symmetries, unpack, whole_number
@@ -15,6 +15,7 @@ from searchformer.seeding import below
 
 # problem = [width, height, start cell, goal cell, then 1 for a wall and 0 for a free cell, row by row]
 WIDTH, HEIGHT, START, GOAL, GRID = 0, 1, 2, 3, 4
+SMALLEST = 2  # of the settings, which begin with width and height too
 WORD_START, WORD_GOAL, WORD_WALL = -1, -2, -3
 
 
@@ -86,18 +87,32 @@ def write_state(problem, state, tokens):
 
 
 def sample_layout(settings, stream, problem):
-    width, height = settings[WIDTH], settings[HEIGHT]
-    cells = width * height
+    width, height, smallest = settings[WIDTH], settings[HEIGHT], settings[SMALLEST]
     problem[WIDTH], problem[HEIGHT] = width, height
-    problem[GRID : GRID + cells] = 0
+    problem[GRID : GRID + width * height] = 0
+    inner_width, inner_height = width, height
+    if smallest > 0:
+        inner_width, inner_height = _side(smallest, width, stream), _side(smallest, height, stream)
+        for y in range(height):
+            for x in range(width):
+                if x >= inner_width or y >= inner_height:
+                    problem[GRID + y * width + x] = 1
+    cells = inner_width * inner_height
     tenth = cells // 10
     walls = 3 * tenth + below(stream, 2 * tenth + 1)
     while walls > 0:
-        cell = GRID + below(stream, cells)
+        index = below(stream, cells)
+        cell = GRID + index // inner_width * width + index % inner_width
         if problem[cell] == 0:
             problem[cell] = 1
             walls -= 1
     return True
+
+
+def _side(smallest, largest, stream):
+    """The larger of two draws: large mazes are harder to learn, so more of them are drawn."""
+    choices = largest - smallest + 1
+    return smallest + max(below(stream, choices), below(stream, choices))
 
 
 def _free_cell(width, height, stream, problem):
@@ -143,6 +158,17 @@ def accepts(problem, plan_nodes):
     return plan_nodes >= max(problem[WIDTH], problem[HEIGHT])
 
 
+def accepts_walled_in(problem, plan_nodes):
+    """As `accepts`, for the part of the grid that has free cells."""
+    width, height = problem[WIDTH], problem[HEIGHT]
+    side = 0
+    for y in range(height):
+        for x in range(width):
+            if problem[GRID + y * width + x] == 0:
+                side = max(side, x + 1, y + 1)
+    return plan_nodes >= side
+
+
 RULES = Rules(
     start=start,
     successors=successors,
@@ -158,6 +184,7 @@ RULES = Rules(
     foresee=foresee,
     accepts=accepts,
 )
+WALLED_IN = RULES._replace(accepts=accepts_walled_in)
 
 
 class Maze(Domain):
@@ -166,10 +193,22 @@ class Maze(Domain):
     name: ClassVar[str] = "maze"
     words: ClassVar[tuple[str, ...]] = ("start", "goal", "wall")
     shares_layouts: ClassVar[bool] = True
-    rules: ClassVar[Rules] = RULES
 
     width: int = Field(10, ge=2, le=LARGEST, description="cells from left to right")
     height: int = Field(10, ge=2, le=LARGEST, description="cells from top to bottom")
+    smallest: int | None = Field(
+        None, ge=2, le=LARGEST, description="draw each side from this up to the full size, and fill the rest with walls"
+    )
+
+    @model_validator(mode="after")
+    def _smallest_fits(self) -> "Maze":
+        if self.smallest is not None and self.smallest > min(self.width, self.height):
+            raise ValueError(f"smallest is {self.smallest}, more than a side of {self.width} x {self.height} cells")
+        return self
+
+    @property
+    def rules(self) -> Rules:
+        return RULES if self.smallest is None else WALLED_IN
 
     @property
     def costs(self) -> int:
@@ -218,6 +257,14 @@ class Maze(Domain):
             found[word].append(list(values))
         size = {"width": self.width, "height": self.height}
         return self.encode(size | {"start": found["start"][0], "goal": found["goal"][0], "walls": found["wall"]})
+
+    def fitted(self, problem: np.ndarray) -> np.ndarray:
+        width, height = int(problem[WIDTH]), int(problem[HEIGHT])
+        if self.smallest is None or width > self.width or height > self.height:
+            return problem
+        grid = np.ones((self.height, self.width), dtype=np.int32)
+        grid[:height, :width] = problem[GRID:].reshape(height, width)
+        return np.concatenate([[self.width, self.height], problem[START:GRID], grid.ravel()]).astype(np.int32)
 
     def layout(self, problem: np.ndarray) -> np.ndarray:
         return np.delete(problem, (START, GOAL), axis=-1)

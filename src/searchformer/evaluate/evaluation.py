@@ -7,19 +7,25 @@ itself takes, from repeated non-deterministic runs) and `metrics.json`. Try: `se
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.dataset.store import write_table
 from searchformer.display import Display
-from searchformer.evaluate.metrics import Scores, score
+from searchformer.evaluate.metrics import Ratio, Scores, resample, score
 from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import write_json
 from searchformer.rollout.store import Rollouts
-from searchformer.search import Searcher
+from searchformer.search import Options, Searcher
+from searchformer.search.shortest import shortest_search_length
 from searchformer.seeding import child_seed
 
 ASTAR_RUNS = 64
+ASTAR = pa.schema([("task_id", pa.string()), ("lengths", pa.list_(pa.int32())), ("shortest", pa.int32())])
+"""Columns of `astar.parquet`."""
+WEIGHTS, WEIGHTED_RUNS = (1.5, 2.0, 4.0), 8
+"""Of the heuristic in weighted A*, and its runs per task."""
 
 
 def evaluate(
@@ -31,26 +37,48 @@ def evaluate(
     astar = _astar_lengths(rollouts, runs=astar_runs)
     scores = Scores.from_tables(verdicts, astar, task_ids=sorted(rollouts.problems), samples=rollouts.config["samples"])
     metrics = {"run": rollouts.config, "rule": "paper" if paper else "strict", **score(scores)}
+    metrics["references"] = _references(rollouts, scores)
     write_json(directory / f"metrics{'-paper' if paper else ''}.json", metrics)
     return metrics
 
 
 def _astar_lengths(rollouts: Rollouts, *, runs: int) -> pa.Table:
-    """Trace tokens of `runs` non-deterministic A* searches per task, whatever the data's algorithm.
-
-    They are kept in `astar.parquet`.
+    """For every task, trace tokens of `runs` non-deterministic A* searches, whatever the data's algorithm, and of the
+    shortest true search. They are kept in `astar.parquet`.
     """
     path = rollouts.directory / "astar.parquet"
     tasks = sorted(rollouts.problems)
     if path.exists():
         stored = pq.read_table(path)
-        if stored["task_id"].to_pylist() == tasks and all(len(row) == runs for row in stored["lengths"].to_pylist()):
+        complete = stored.schema.names == ASTAR.names and stored["task_id"].to_pylist() == tasks
+        if complete and all(len(row) == runs for row in stored["lengths"].to_pylist()):
             return stored
-    searcher = Searcher(rollouts.domain)
-    lengths = [
-        [searcher.trace_length(rollouts.problems[task], seed=child_seed(run, "astar", 0)) for run in range(runs)]
-        for task in tasks
-    ]
-    table = pa.table({"task_id": tasks, "lengths": pa.array(lengths, type=pa.list_(pa.int32()))})
+    domain, searcher = rollouts.domain, Searcher(rollouts.domain)
+    rows = []
+    for task in tasks:
+        problem = rollouts.problems[task]
+        nodes = len(searcher.search(problem, record=False).plan)
+        shortest = shortest_search_length(domain, problem, plan_nodes=nodes)
+        lengths = [searcher.trace_length(problem, seed=child_seed(run, "astar", 0)) for run in range(runs)]
+        rows.append({"task_id": task, "lengths": lengths, "shortest": shortest})
+    table = pa.Table.from_pylist(rows, schema=ASTAR)
     write_table(table, path)
     return table
+
+
+def _references(rollouts: Rollouts, scores: Scores) -> list[dict[str, Any]]:
+    """What weighted A* takes and how often its plan is optimal, beside A*: what a shorter search costs elsewhere."""
+    tasks, found = sorted(rollouts.problems), []
+    for weight in WEIGHTS:
+        searcher = Searcher(rollouts.domain, Options(algorithm="weighted", weight=weight))
+        lengths, optimal = np.zeros(len(tasks)), np.zeros(len(tasks))
+        for row, task in enumerate(tasks):
+            seeds = [child_seed(run, "weighted", 0) for run in range(WEIGHTED_RUNS)]
+            plans = [len(searcher.search(rollouts.problems[task], seed=seed, record=False).plan) for seed in seeds]
+            optimal[row] = np.mean(np.array(plans) == scores.optimal_length[row])
+            lengths[row] = np.mean([searcher.trace_length(rollouts.problems[task], seed=seed) for seed in seeds])
+        share, ratio = resample(
+            [Ratio(optimal, np.ones(len(tasks))), Ratio(lengths, scores.astar_lengths.mean(axis=1))]
+        )
+        found.append({"algorithm": "weighted", "weight": weight, "optimal": vars(share), "length": vars(ratio)})
+    return found

@@ -53,6 +53,8 @@ class Scores:
     """int [n]: nodes of an optimal plan."""
     astar_lengths: np.ndarray
     """int [n, runs]: trace tokens of non-deterministic A* runs."""
+    shortest_searches: np.ndarray | None = None
+    """int [n]: trace tokens of the shortest true search; None where an older version evaluated."""
     exact: np.ndarray | None = None
     """bool [n, m]: the answer is that of the data's deterministic search; None for non-deterministic data."""
 
@@ -64,8 +66,8 @@ class Scores:
             "optimal_length": (n,),
             "astar_lengths": (n, self.astar_lengths.shape[-1]),
         }
-        if self.exact is not None:
-            shapes["exact"] = (n, m)
+        shapes |= {"shortest_searches": (n,)} if self.shortest_searches is not None else {}
+        shapes |= {"exact": (n, m)} if self.exact is not None else {}
         for name, shape in shapes.items():
             if (found := getattr(self, name).shape) != shape:
                 raise IncompleteScoresError(f"{name} must have shape {list(shape)}; found {list(found)}")
@@ -118,6 +120,7 @@ class Scores:
             trace_sound=grid(_column(verdicts, "trace_sound").cast(pa.bool_()).fill_null(False).to_numpy()),
             optimal_length=optimal_length[:, 0],
             astar_lengths=_astar_lengths(astar, task_ids=task_ids),
+            shortest_searches=_shortest_searches(astar, task_ids=task_ids),
             exact=grid(_column(verdicts, "exact").to_numpy()) if "exact" in verdicts.column_names else None,
         )
 
@@ -176,6 +179,14 @@ def _astar_lengths(astar: pa.Table, *, task_ids: Sequence[str]) -> np.ndarray:
     if len(runs) != 1 or 0 in runs:
         raise IncompleteScoresError(f"every task needs the same number of A* runs, at least one; found {sorted(runs)}")
     return np.array([lengths[task_id] for task_id in task_ids], dtype=np.int64)
+
+
+def _shortest_searches(astar: pa.Table, *, task_ids: Sequence[str]) -> np.ndarray | None:
+    """The column `shortest`, int [n], in the order of `task_ids`; None if it is missing."""
+    if "shortest" not in astar.column_names:
+        return None
+    shortest = dict(zip(astar["task_id"].to_pylist(), _integers(astar, "shortest").tolist(), strict=True))
+    return np.array([shortest[task_id] for task_id in task_ids], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,6 +333,25 @@ def length_ratio_of_means(scores: Scores) -> Ratio:
     return Ratio(~np.isnan(lengths) * astar_length(scores), np.nan_to_num(lengths))
 
 
+def shortest_search_length(scores: Scores) -> Ratio:
+    """(1/|O|) sum_{i in O} s_i: the shortest true search, on the very tasks of `average_on_optimal_length`; s_i creates
+    and closes the nodes of an optimal plan and nothing else."""
+    if scores.shortest_searches is None:
+        return Ratio(np.zeros(scores.tasks), np.zeros(scores.tasks))
+    counted = ~np.isnan(mean_length(scores, scores.optimal))
+    return Ratio(counted * scores.shortest_searches, counted * 1.0)
+
+
+def share_of_possible_saving(scores: Scores) -> Ratio:
+    """sum_{i in O} (t_i* - t_i) / sum_{i in O} (t_i* - s_i): 0 searches as much as A*, 1 only along the plan."""
+    if scores.shortest_searches is None:
+        return Ratio(np.zeros(scores.tasks), np.zeros(scores.tasks))
+    lengths, astar = mean_length(scores, scores.optimal), astar_length(scores)
+    counted = ~np.isnan(lengths)
+    saved = counted * (astar - np.nan_to_num(lengths))
+    return Ratio(saved, counted * (astar - scores.shortest_searches))
+
+
 def _ilr(scores: Scores, lengths: np.ndarray) -> Ratio:
     """(1/n) sum_i c_i t_i* / t_i with t_i = lengths and c_i = 0 where that is nan; undefined if no answer searched."""
     known = ~np.isnan(lengths)
@@ -369,7 +399,10 @@ def sound_traces(scores: Scores) -> Ratio:
 
 _PLANS = (any_optimal, any_feasible, pass_at_1, pass_at_1_feasible, swc)
 _RATIOS = (ilr_on_solved_mean, ilr_on_optimal_mean, ilr_on_solved_shortest, ilr_on_optimal_shortest)
-_LENGTHS = (average_on_optimal_length, astar_on_optimal_length, length_ratio_of_means)
+_LENGTHS = (
+    *(average_on_optimal_length, astar_on_optimal_length, shortest_search_length),
+    *(length_ratio_of_means, share_of_possible_saving),
+)
 METRICS: dict[str, Callable[[Scores], Ratio]] = {
     metric.__name__: metric for metric in (*_PLANS, *_RATIOS, *_LENGTHS, legal_traces, sound_traces)
 }

@@ -17,7 +17,7 @@ from searchformer.dataset.shards import ShardMaker
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.model.config import HEAD_BLOCKS, ModelConfig, make_config
-from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun
+from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, TrainRun
 from searchformer.recipes.recipe import DataSpec, Recipe, errors_of
 from searchformer.search import Sampler
 from searchformer.tokens.steps import KEYWORD, WORD, longest_piece, token_kinds
@@ -186,11 +186,13 @@ def stage_cost(stage: Stage, recipe: Recipe, machine: Machine) -> Cost:
     if isinstance(work, DataSpec):
         with errors_of(f"data.{stage.name}"):
             return _data_cost(work, machine)
+    if isinstance(work, Merge):
+        return Cost(machine.start_seconds, f"{recipe.data_named(stage.name).tasks:,} tasks of {', '.join(work.parts)}")
     if isinstance(work, TrainRun):
         return _train_cost(work, recipe, machine)
     if isinstance(work, AnswerRun):
-        sizes = sizes_of(recipe.data[work.train.data])
-        tasks = work.spec.tasks or test_tasks(recipe.data[work.train.data])
+        data = recipe.data_named(work.data)
+        sizes, tasks = sizes_of(data), work.spec.tasks or test_tasks(data)
         seconds = _answer_seconds(work.train, sizes, tasks, work.spec.samples, machine)
         return Cost(machine.start_seconds + seconds, f"{tasks:,} test tasks, {work.spec.samples} answers each")
     if isinstance(work, BootstrapRun):
@@ -221,7 +223,7 @@ def _shape(run: TrainRun, sizes: Sizes) -> ModelConfig:
 
 
 def _train_cost(run: TrainRun, recipe: Recipe, machine: Machine) -> Cost:
-    data = recipe.data[run.data]
+    data = recipe.data_named(run.data)
     steps = run.spec.steps or STEPS.get(data.domain, STEPS["maze"])
     batch = run.spec.batch_size or BATCH_SIZES.get(data.domain, BATCH_SIZES["maze"])
     sizes = sizes_of(data)
@@ -248,12 +250,12 @@ def _answer_seconds(run: TrainRun, sizes: Sizes, tasks: int, samples: int, machi
 
 
 def _bootstrap_cost(work: BootstrapRun, recipe: Recipe, machine: Machine) -> Cost:
-    data, run, options = recipe.data[work.train.data], work.train, work.options
-    sizes = sizes_of(data)
+    data, run, options = recipe.data_named(work.train.data), work.train, work.options
+    sizes, asked = sizes_of(data), recipe.data_named(work.eval_data)
     batch = options.batch_size or BATCH_SIZES.get(data.domain, BATCH_SIZES["maze"])
     tasks = options.tasks or data.tasks - test_tasks(data)
-    tested = options.eval_tasks or test_tasks(data)
-    evaluation = _answer_seconds(run, sizes, tested, options.eval_samples, machine)
+    tested = options.eval_tasks or test_tasks(asked)
+    evaluation = _answer_seconds(run, sizes_of(asked), tested, options.eval_samples, machine)
     tuning = _training_seconds(run, sizes, options.steps, batch, machine) + 2 * machine.start_seconds
     sampling = _answer_seconds(run, sizes, tasks, options.samples, machine)
     rounds = options.rounds * (sampling + tuning + evaluation)

@@ -46,7 +46,16 @@ class AnswerRun:
     """Answers of a training run's model to test tasks, judged and scored."""
 
     train: TrainRun
+    data: str
+    """Whose test tasks."""
     spec: EvaluationSpec
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Data sets that become one."""
+
+    parts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class BootstrapRun:
 
     slug: str
     train: TrainRun
+    eval_data: str
+    """Whose test tasks are answered."""
     options: RoundsOptions
     """The entry's, and where it leaves some out those of the training run and the evaluation."""
 
@@ -67,7 +78,7 @@ class Stage:
     """data, train, rollout, bootstrap or report."""
     name: str
     """Within its kind."""
-    work: DataSpec | TrainRun | AnswerRun | BootstrapRun | ReportSpec
+    work: DataSpec | Merge | TrainRun | AnswerRun | BootstrapRun | ReportSpec
     needs: tuple[str, ...] = ()
     """Keys of the stages whose results it reads."""
 
@@ -81,13 +92,18 @@ def stages_of(recipe: Recipe) -> list[Stage]:
     """All stages; raises if two have the same name, or a bootstrap names no training run."""
     runs = train_runs(recipe)
     stages = [Stage("data", name, spec) for name, spec in recipe.data.items()]
+    for name, parts in recipe.merge.items():
+        stages.append(Stage("data", name, Merge(parts), tuple(f"data/{part}" for part in parts)))
     for run in runs:
         before = (f"train/{run.begins_with}",) if run.begins_with else ()
         stages.append(Stage("train", run.slug, run, (f"data/{run.data}", *before)))
-        answers = AnswerRun(run, recipe.evaluation)
-        stages.append(Stage("rollout", run.slug, answers, (f"data/{run.data}", f"train/{run.slug}")))
+        for data in recipe.evaluation.data or (run.data,):
+            name = f"{run.slug}-on-{data}" if len(recipe.evaluation.data or ()) > 1 else run.slug
+            answers = AnswerRun(run, data, recipe.evaluation)
+            stages.append(Stage("rollout", name, answers, (f"data/{data}", f"train/{run.slug}")))
     for boot in bootstrap_runs(recipe, runs):
-        stages.append(Stage("bootstrap", boot.slug, boot, (f"data/{boot.train.data}", f"train/{boot.train.slug}")))
+        needs = dict.fromkeys((f"data/{boot.train.data}", f"data/{boot.eval_data}", f"train/{boot.train.slug}"))
+        stages.append(Stage("bootstrap", boot.slug, boot, tuple(needs)))
     stages.append(Stage("report", "", recipe.report, tuple(stage.key for stage in stages)))
     repeated = [key for key, count in Counter(stage.key for stage in stages).items() if count > 1]
     if repeated:
@@ -160,7 +176,8 @@ def bootstrap_runs(recipe: Recipe, runs: list[TrainRun]) -> list[BootstrapRun]:
             for rule in entry.rule:
                 parts = [entry.name, run.slug, rule if len(entry.rule) > 1 else ""]
                 options = _complete_options(entry, run, recipe.evaluation, rule=rule)
-                found.append(BootstrapRun("-".join(part for part in parts if part), run, options))
+                eval_data = (recipe.evaluation.data or (run.data,))[0]
+                found.append(BootstrapRun("-".join(part for part in parts if part), run, eval_data, options))
     return found
 
 

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -89,6 +89,9 @@ class TrainSpec(TrainingOptions, strict=True):
 class EvaluationSpec(AnswerOptions, strict=True):
     """How every trained model is asked: answers to test tasks, judged by the strict judge."""
 
+    data: Many[str] | None = None
+    """Names of the data sets whose test tasks are asked, bootstraps those of the first; the model's if left out."""
+
 
 class BootstrapSpec(_Rounds, strict=True):
     """Bootstraps: one for each training run that `train` names, with each rule."""
@@ -123,6 +126,8 @@ class Recipe(OptionsModel, strict=True):
     """Where models are trained and sampled."""
     data: dict[Annotated[str, Field(pattern=NAME)], DataSpec] = Field(min_length=1)
     """Data sets by name."""
+    merge: dict[Annotated[str, Field(pattern=NAME)], Many[str]] = Field(default={})
+    """More data sets, each made of several of the others: `both = ["one", "two"]`."""
     train: tuple[TrainSpec, ...] = ()
     """Training runs."""
     evaluation: EvaluationSpec = EvaluationSpec()
@@ -132,13 +137,21 @@ class Recipe(OptionsModel, strict=True):
     report: ReportSpec = ReportSpec()
     """At the end."""
 
+    def data_named(self, name: str) -> DataSpec:
+        """A data set; one made of several is described by its largest part, with the tasks of all."""
+        if name in self.data:
+            return self.data[name]
+        parts = [self.data[part] for part in self.merge[name]]
+        largest = max(parts, key=lambda part: part.tasks)
+        return largest.model_copy(update={"tasks": sum(part.tasks for part in parts)})
+
 
 # --- reading
 
 
 def shipped_names() -> list[str]:
     """The recipes in the package, small ones first."""
-    order = ["quickstart", "maze-small", "sokoban-small"]
+    order = ["quickstart", "maze-small", "sokoban-small", "maze-10x10", "sokoban-7x7"]
     names = sorted(path.stem for path in SHIPPED.glob("*.toml"))
     return sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))
 
@@ -214,20 +227,29 @@ def _check(recipe: Recipe) -> None:
             make_domain(data.domain, data.settings)
         if data.start_goal_pairs > 1 and not shares:
             raise SearchformerError(f"data.{name}.start_goal_pairs: {data.domain} tasks do not share layouts")
+    for name, parts in recipe.merge.items():
+        if name in recipe.data:
+            raise SearchformerError(f"merge.{name}: there is a data.{name} already")
+        _check_names(parts, recipe.data, f"merge.{name}")
+    known = [*recipe.data, *recipe.merge]
+    _check_names(recipe.evaluation.data or (), known, "evaluation.data")
     for index, entry in enumerate(recipe.train):
+        _check_names(entry.data, known, f"train[{index}].data")
         for name in entry.data:
-            if name not in recipe.data:
+            most, there = max(entry.sequences or (0,)), recipe.data_named(name).tasks
+            if most > there:
                 raise SearchformerError(
-                    f"train[{index}].data: no data set {name!r}; there are {', '.join(recipe.data)}"
-                )
-            most = max(entry.sequences or (0,))
-            if most > recipe.data[name].tasks:
-                raise SearchformerError(
-                    f"train[{index}].sequences: {most:,} asked for, data.{name} has {recipe.data[name].tasks:,} tasks"
+                    f"train[{index}].sequences: {most:,} asked for, data.{name} has {there:,} tasks"
                 )
         for size in entry.model:
             with errors_of(f"train[{index}].model"):
                 make_config(size, vocabulary=2)
+
+
+def _check_names(names: Iterable[str], known: Collection[str], path: str) -> None:
+    for name in names:
+        if name not in known:
+            raise SearchformerError(f"{path}: no data set {name!r}; there are {', '.join(known)}")
 
 
 @contextlib.contextmanager

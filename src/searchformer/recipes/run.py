@@ -16,14 +16,15 @@ from typing import Any
 
 from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.dataset.options import GenerateOptions
+from searchformer.dataset.store import MANIFEST
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
 from searchformer.model.config import SMALL_DIM, shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
-from searchformer.recipes.plan import AnswerRun, BootstrapRun, Stage, TrainRun, stages_of
+from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
-from searchformer.rollout.options import RolloutOptions
+from searchformer.rollout.options import AnswerOptions, RolloutOptions
 from searchformer.train.launch import launch, train_command
 from searchformer.train.options import TrainingOptions, TrainOptions
 
@@ -203,6 +204,8 @@ class RecipeRunner:
         work = stage.work
         if isinstance(work, DataSpec):
             self._generate(work, directory)
+        elif isinstance(work, Merge):
+            self._merge(work, directory)
         elif isinstance(work, TrainRun):
             self._train(work, directory)
         elif isinstance(work, AnswerRun):
@@ -217,6 +220,12 @@ class RecipeRunner:
 
         options = GenerateOptions(**spec.model_dump())
         generate(options, directory, workers=self.workers, display=self.display)
+
+    def _merge(self, work: Merge, directory: Path) -> None:
+        from searchformer.dataset.merge import merge
+
+        if not (directory / MANIFEST).exists():
+            merge([self.out / "data" / part for part in work.parts], directory)
 
     def _train(
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
@@ -247,11 +256,11 @@ class RecipeRunner:
 
         options = RolloutOptions(
             model=self.out / "train" / work.train.slug / "model",
-            data=self.out / "data" / work.train.data,
+            data=self.out / "data" / work.data,
             out=directory,
             device=self.device,
             workers=self.workers if self.device == "cpu" else None,
-            **work.spec.model_dump(),
+            **work.spec.model_dump(include=set(AnswerOptions.model_fields)),
         )
         roll_out(options, display=self.display)
         evaluate(directory, display=self.display)
@@ -262,6 +271,7 @@ class RecipeRunner:
         options = BootstrapOptions(
             model=self.out / "train" / work.train.slug / "model",
             data=self.out / "data" / work.train.data,
+            eval_data=self.out / "data" / work.eval_data,
             device=self.device,
             **work.options.model_dump(),
         )

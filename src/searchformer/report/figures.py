@@ -1,6 +1,6 @@
 """All figures: what they are called, and who draws them.
 
-In: `Results`. Out: `Chart`s, and a line for each figure that lacks its input. Figure 1 is a table (`tables.py`).
+In: `Results`. Out: `Chart`s, and a line for each figure that lacks its input.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,10 @@ from searchformer.report.lengths import box_plots, histograms, scatter
 from searchformer.report.performance import pass_at_k, task_size, training_sequences
 from searchformer.report.results import Results
 from searchformer.report.rounds import bootstrap_rounds
+from searchformer.report.tradeoff import accuracy_against_length
 
 FIGURES: dict[str, Callable[[Results], Iterator[Chart]]] = {
+    "1 optimal answers against search length": accuracy_against_length,
     "2 correct answers against training sequences": training_sequences,
     "3 performance against task size": task_size,
     "4 search length by bootstrapping round": bootstrap_rounds,

@@ -48,10 +48,8 @@ class CpuPieceWriter(PieceWriter):
         normed_RD, empty = torch.empty_like(hidden_RD), np.empty((0, self.dim), np.float32)
         kernels.add_and_norm(hidden, empty, self.copy_norm, self.eps, normed_RD.numpy())
         looks = torch.mm(normed_RD, self.look_weights).numpy()
-        query_RD, key_RD, gate_RP = np.split(looks, (self.dim, 2 * self.dim), axis=1)
-        gate_RP, attention_RT = 1.0 / (1.0 + np.exp(-gate_RP)), np.empty((rows, length), np.float32)
-        keys_STD = self.keys.numpy()
-        step_kernels.look_back(query_RD, key_RD, keys_STD, self.superseded, self.bias, *where, attention_RT)
+        gate_RP, attention_RT = 1.0 / (1.0 + np.exp(-looks[:, 2 * self.dim :])), np.empty((rows, length), np.float32)
+        step_kernels.look_back(looks, self.keys.numpy(), self.superseded, self.bias, *where, attention_RT)
         tokens_RP = np.full((rows, self.places), NOTHING, np.int64)
         log_probability_RP = np.zeros((rows, self.places), np.float32)
         known_RD, is_writing_R = hidden + self.place_PD[0], np.ones(rows, bool)
@@ -80,6 +78,15 @@ class CpuPieceWriter(PieceWriter):
         counts_R = (tokens_RP != NOTHING).sum(axis=1)
         self._remember(slot_R, position_R, tokens_RP, counts_R)
         return tokens_RP.astype(np.int32), log_probability_RP, counts_R
+
+    def _remember(
+        self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray, counts_R: np.ndarray
+    ) -> None:
+        """See `PieceWriter`."""
+        cutter, memory = self.cutter, (self.pieces, self.identities, self.superseded, self.keyword, self.next_input)
+        step_kernels.remember(
+            pieces_RP, counts_R, cutter.names_state, cutter.factors, self.ends, slot_R, position_R, *memory
+        )
 
     def _logits(self, known_RD: np.ndarray, normed_RD: Tensor) -> Tensor:
         """The network's own logits; `normed_RD` is memory."""

@@ -91,12 +91,11 @@ def describe(options: RolloutOptions, dataset: Dataset) -> dict[str, Any]:
         dataset.vocabulary, mine=f"the model {options.model}", theirs=f"the data set {options.data}"
     )
     manifest = dataset.manifest
-    for key, found in (("domain", manifest.domain), ("settings", manifest.settings)):
-        if key in trained and trained[key] != found:
-            raise SearchformerError(
-                f"the model {options.model} was trained on {key} {trained[key]!r}, the data set {options.data} is of "
-                f"{found!r}. Use a data set and a checkpoint that belong together"
-            )
+    if trained.get("domain", manifest.domain) != manifest.domain:  # its settings may differ: with one vocabulary,
+        raise SearchformerError(  # a model can be asked about tasks of another kind than it was trained on
+            f"the model {options.model} was trained on domain {trained['domain']!r}, the data set {options.data} is of "
+            f"{manifest.domain!r}. Use a data set and a checkpoint that belong together"
+        )
     return {
         "package": __version__,
         **options.result_fields(),

@@ -35,7 +35,7 @@ from searchformer.rollout.stepwise import prompt_pieces
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
-DEFAULT_SLOTS = 128
+DEFAULT_SLOTS = 256
 DEFAULT_CACHE_GB = 4.0
 DEFAULT_MAX_TOKENS = 4096
 

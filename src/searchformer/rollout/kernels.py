@@ -34,7 +34,7 @@ memory), and `test_answers_longer_than_a_block_stay_those_of_the_obvious_sampler
 """
 
 # mypy cannot follow types through numba's intrinsics and overloads:
-# mypy: disable-error-code="call-arg, operator, return-value, assignment, var-annotated"
+# mypy: disable-error-code="call-arg, operator, return-value, assignment, var-annotated, arg-type"
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,10 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from searchformer import compiling
 from searchformer.rollout.backend import BLOCK
+
+compiling.watch()
 
 _CACHE_LINE = 64
 
@@ -215,7 +218,8 @@ def fast_exp(x: float) -> float:
 def embed(token_R: np.ndarray, embedding_VD: np.ndarray, x_RD: np.ndarray) -> None:
     """The residual stream starts as the embedding of each row's last token."""
     for row in range(token_R.shape[0]):
-        x_RD[row] = embedding_VD[token_R[row]]
+        for d in range(x_RD.shape[1]):
+            x_RD[row, d] = embedding_VD[token_R[row], d]
 
 
 @compiled
@@ -478,21 +482,34 @@ def _uniform(key: int, position: int) -> float:
 
 
 @compiled
+def _largest_below(weights: np.ndarray, limit: float) -> tuple[float, int]:
+    """The largest weight below `limit`, and how many there are of it. (To compile a sort takes two seconds.)"""
+    largest, alike = np.float32(-1.0), 0
+    for weight in weights:
+        if weight < limit and weight >= largest:
+            alike = 1 if weight > largest else alike + 1
+            largest = weight
+    return largest, alike
+
+
+@compiled
 def _cut(weights: np.ndarray, top_k: int, top_p: float) -> None:
     """Set to 0 the weights below the k-th largest, then those outside the smallest set that holds a share of top_p."""
-    ordered = np.sort(weights)[::-1]
-    kept = min(top_k, ordered.shape[0]) if top_k > 0 else ordered.shape[0]
-    lowest = ordered[kept - 1]
+    lowest = np.float32(0.0)
+    if 0 < top_k < weights.shape[0]:
+        lowest, kept = _largest_below(weights, np.float32(np.inf))
+        while kept < top_k:
+            lowest, alike = _largest_below(weights, lowest)
+            kept += alike
     total = np.float64(0.0)
-    for weight in ordered:
-        if weight >= lowest:
-            total += weight
-    running = np.float64(0.0)
-    for weight in ordered:
-        running += weight
-        if running >= top_p * total:
-            lowest = max(lowest, weight)
-            break
+    for v in range(weights.shape[0]):
+        if weights[v] >= lowest:
+            total += weights[v]
+    weight, running = np.float32(np.inf), np.float64(0.0)
+    while running < top_p * total and weight > lowest:
+        weight, alike = _largest_below(weights, weight)
+        running += alike * np.float64(weight)
+    lowest = max(lowest, weight)
     for v in range(weights.shape[0]):
         if weights[v] < lowest:
             weights[v] = 0.0

@@ -31,7 +31,7 @@ class AnswerOptions(OptionsModel):
     """Draw only tokens that the grammar allows next."""
     precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
     """fp32, bf16, int8 (an 8-bit cache, on CPUs only), or auto: bf16, except on GPUs without it."""
-    slots: Annotated[int, MayChange] = Field(default=128, ge=1)
+    slots: Annotated[int, MayChange] = Field(default=256, ge=1)
     """Sequences sampled at a time, per worker."""
     cache_gb: Annotated[float, MayChange] = Field(default=4.0, gt=0)
     """Most memory for keys and values, all workers together."""

@@ -42,15 +42,15 @@ def mix_recent(
             for k in range(back):
                 total += weights_KD[k, d] * recent[k, d]
             out_RD[row, d] = total
-        for k in range(back - 1, 0, -1):
-            recent[k] = recent[k - 1]
-        recent[0] = x_RD[row]
+        for d in range(x_RD.shape[1]):
+            for k in range(back - 1, 0, -1):
+                recent[k, d] = recent[k - 1, d]
+            recent[0, d] = x_RD[row, d]
 
 
 @compiled
 def look_back(
-    query_RD: np.ndarray,
-    key_RD: np.ndarray,
+    looks_RN: np.ndarray,
     keys_STD: np.ndarray,
     superseded_ST: np.ndarray,
     bias: float,
@@ -58,17 +58,21 @@ def look_back(
     position_R: np.ndarray,
     attention_RT: np.ndarray,
 ) -> None:
-    """Keep this position's key; attention of its query to the slot's positions so far, without that to bos."""
-    width = query_RD.shape[1]
+    """Attention of each query to the slot's positions so far, without that to bos; the key is kept.
+
+    `looks_RN` begins with the queries, then come the keys.
+    """
+    width = keys_STD.shape[2]
     shrink = np.float32(1.0 / np.sqrt(width))
-    for row in range(query_RD.shape[0]):
+    for row in range(looks_RN.shape[0]):
         keys, superseded, last = keys_STD[slot_R[row]], superseded_ST[slot_R[row]], position_R[row]
-        keys[last] = key_RD[row]
+        for d in range(width):
+            keys[last, d] = looks_RN[row, width + d]
         highest = np.float32(-np.inf)
         for t in range(last + 1):
             score = _ZERO
             for d in range(width):
-                score += query_RD[row, d] * keys[t, d]
+                score += looks_RN[row, d] * keys[t, d]
             score *= shrink
             if superseded[t]:
                 score += np.float32(bias)
@@ -145,3 +149,36 @@ def write_token(
             for t in range(position_R[row] + 1):
                 if pieces[t, place] != token_R[row]:
                     attention_RT[row, t] = _ZERO
+
+
+@compiled
+def remember(
+    written_RP: np.ndarray,
+    count_R: np.ndarray,
+    names_state_V: np.ndarray,
+    factors_P: np.ndarray,
+    ends_V: np.ndarray,
+    slot_R: np.ndarray,
+    position_R: np.ndarray,
+    pieces_STP: np.ndarray,
+    identities_ST: np.ndarray,
+    superseded_ST: np.ndarray,
+    keyword_S: np.ndarray,
+    next_input_SQ: np.ndarray,
+) -> None:
+    """Note the pieces written; their states supersede those that were the same (`Cutter.identities`)."""
+    for row in range(written_RP.shape[0]):
+        slot, at, identity = slot_R[row], position_R[row] + 1, 0
+        next_input_SQ[slot, 0] = keyword_S[slot]
+        for place in range(written_RP.shape[1]):
+            token = written_RP[row, place]
+            pieces_STP[slot, at, place] = next_input_SQ[slot, 1 + place] = token
+            if token >= 0 and names_state_V[token]:
+                identity += (token + 1) * factors_P[place]
+        identities_ST[slot, at], superseded_ST[slot, at] = identity, False
+        for t in range(at if identity != 0 else 0):
+            if identities_ST[slot, t] == identity:
+                superseded_ST[slot, t] = True
+        last = written_RP[row, count_R[row] - 1]
+        if ends_V[last]:
+            keyword_S[slot] = last

@@ -38,7 +38,9 @@ class Recent:
 
     def begin(self, slot_R: Tensor, position_R: Tensor) -> None:
         """Forget what slots hold that begin a new sequence."""
-        self.inputs[:, slot_R[position_R == 0]] = 0.0
+        fresh = slot_R[position_R == 0]
+        if len(fresh):
+            self.inputs[:, fresh] = 0.0
 
     def mix(self, layer: int, x_RD: Tensor, weights_KD: Tensor, slot_R: Tensor) -> Tensor:
         """x plus the earlier inputs, weighted; x becomes the latest of them. See `layers.mix_with_earlier`."""
@@ -88,6 +90,8 @@ class PieceWriter:
         """Forget what slots hold that begin a new sequence."""
         self.reserve(int(slot_R.max()) + 1, int(position_R.max()) + 2)
         fresh = slot_R[position_R == 0]
+        if not len(fresh):
+            return
         self.next_input[fresh], self.keyword[fresh] = NOTHING, NOTHING
         self.next_input[fresh, 1] = 0  # bos
         self.identities[fresh, 0], self.superseded[fresh] = 0, False

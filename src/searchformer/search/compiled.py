@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from searchformer import compiling
 from searchformer.domains import Rules
 
 
@@ -175,6 +176,7 @@ def _specialise(
     names = bind(rules)
     if not compiled:
         return SimpleNamespace(**{name: _uncompiled(getattr(text, name), names) for name in functions})
+    compiling.watch()
     seen: set[int] = set()
     scope = b"".join(name.encode() + _fingerprint(function, seen) for name, function in sorted(names.items()))
     kernels = b"".join(_fingerprint(getattr(text, name), seen) for name in functions)

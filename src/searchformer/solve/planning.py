@@ -97,9 +97,10 @@ class AnswerSampler:
             raise SearchformerError(
                 f"the model in {directory} was trained for {name}; this task is of {task.domain.name}"
             )
-        task = task.as_domain(make_domain(name, trained.get("settings", {})))
+        domain = make_domain(name, trained.get("settings", {}))
+        task = task.as_domain(domain)
         vocabulary = Vocabulary.load(directory)
-        prompt = World(task.domain, task.problem).prompt_tokens()
+        prompt = World(domain, domain.fitted(task.problem)).prompt_tokens()
         missing = [token for token in prompt if token not in vocabulary.ids]
         if missing:
             size = _listed(task.domain.measure(task.problem))
@@ -108,7 +109,9 @@ class AnswerSampler:
 
     def warnings(self) -> Iterator[str]:
         """Says so if the task is not of the size that the model was trained for."""
-        size, settings = self.task.domain.measure(self.task.problem), self.trained.get("settings", {})
+        settings = self.trained.get("settings", {})
+        domain = make_domain(self.task.domain.name, settings)
+        size = domain.measure(domain.fitted(self.task.problem))
         if any(settings.get(name, value) != value for name, value in size.items()):
             there = {name: settings[name] for name in size if name in settings}
             yield f"the model was trained for {_listed(there)}; this task has {_listed(size)}: expect worse answers"

@@ -73,13 +73,17 @@ class Cutter:
 
         Costs and keywords are left out: equal numbers mean that a step speaks of the same node again.
         """
-        kinds = self.kinds[np.maximum(pieces, 0)]
-        named = (pieces >= 0) & (kinds != COST) & (kinds != KEYWORD) & (pieces > EOS)
+        named = (pieces >= 0) & self.names_state[np.maximum(pieces, 0)]
         with np.errstate(over="ignore"):
-            return (np.where(named, pieces + 1, 0) * self._factors[: pieces.shape[-1]]).sum(axis=-1)
+            return (np.where(named, pieces + 1, 0) * self.factors[: pieces.shape[-1]]).sum(axis=-1)
 
     @cached_property
-    def _factors(self) -> np.ndarray:
+    def names_state(self) -> np.ndarray:
+        """Whether each token helps to name a state, bool [V]."""
+        return (self.kinds != COST) & (self.kinds != KEYWORD) & (np.arange(len(self.kinds)) > EOS)
+
+    @cached_property
+    def factors(self) -> np.ndarray:
         """An odd 63-bit number for every place: sums of products with them do not coincide by chance."""
         generator = np.random.Generator(np.random.PCG64(0))
         return generator.integers(1 << 62, size=max(self.places, self.prompt_places)) * 2 + 1

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from searchformer import __version__
+from searchformer.dataset.audit import yardstick_for
 from searchformer.dataset.batches import Batch, Batches, Sequences
 from searchformer.dataset.store import MANIFEST, Dataset, file_digest
 from searchformer.display import Display, Silent
@@ -124,6 +125,7 @@ class _Training:
                 f"{processes.world} processes need batches of at least {processes.world} sequences; found "
                 f"{self.batches.batch_size}: start fewer processes, or raise --batch-size or --sequences"
             )
+        self.yardstick = None if options.plan_only else yardstick_for(self.dataset)
         self.model = first_model(self.dataset, self.train_set, options, processes).to(processes.device)
         use_fitting_threads(self.model.config.dim, processes.device)
         check_lengths(self.model, self.train_set, self.eval_set, data=options.data)
@@ -307,6 +309,7 @@ class _Training:
             tokens_per_microbatch=options.tokens_per_microbatch,
             processes=self.processes,
             precision=self.autocast,
+            yardstick=self.yardstick,
         )
         if scorer is not None and self._is_due(options.exact_every):
             scores["exact_match"] = scorer(self.model)
