@@ -10,10 +10,8 @@ import shutil
 import time
 
 import pytest
-
-pytest.importorskip("fastapi", reason="the extra `web` is not installed")
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
+from playwright import sync_api
+from playwright.sync_api import expect
 from web_server import LEVEL, serving, write_run
 
 from searchformer.web.example import read_example
@@ -21,7 +19,6 @@ from searchformer.web.example import read_example
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: apt-get install chromium")
 SLOW = 60_000  # ms: the first answer compiles kernels, on a machine that may be busy
-expect = sync_api.expect
 expect.set_options(timeout=20_000)
 
 
@@ -100,14 +97,9 @@ def until(page, expression):
 def wait_for_answer(page):
     """Wait for the model's judged answer, and go to its end."""
     page.locator("h1").click()
-    until(
-        page,
-        "!document.querySelector('.card.right').matches('.waiting') && !document.querySelector('.card.right .note').textContent",
-    )
-    until(
-        page,
-        "document.querySelector('[data-player=last]').click() || document.querySelector('.card.right').dataset.verdict !== ''",
-    )
+    card = "document.querySelector('.card.right')"
+    until(page, f"!{card}.matches('.waiting') && !{card}.querySelector('.note').textContent")
+    until(page, f"document.querySelector('[data-player=last]').click() || {card}.dataset.verdict !== ''")
 
 
 def pixels(page, selector="canvas[data-side=left]"):
@@ -245,7 +237,7 @@ def test_the_board_is_edited_with_the_keyboard(page):
 def test_generators_make_new_mazes_in_any_size(page, kind, size):
     page.locator("[name=kind]").select_option(kind)
     page.locator("[name=size]").select_option(size)
-    until(page, f"document.querySelector('canvas[data-side=left]').getAttribute('aria-label').includes('A*')")
+    until(page, "document.querySelector('canvas[data-side=left]').getAttribute('aria-label').includes('A*')")
     page.wait_for_timeout(400)
     assert shown_task(page)["width"] == int(size)
     page.keyboard.press("End")
@@ -471,7 +463,8 @@ def test_nothing_is_cut_off_in_any_width_or_theme(browser, address, width, schem
 
 def test_everything_that_can_be_pressed_has_a_name(page):
     nameless = page.evaluate(
-        """() => [...document.querySelectorAll('button, select, input, canvas, textarea')].filter(each =>
-             !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length)).map(each => each.outerHTML)"""
+        """() => [...document.querySelectorAll('button, select, input, canvas, textarea')]
+             .filter(each => !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length))
+             .map(each => each.outerHTML)"""
     )
     assert nameless == []

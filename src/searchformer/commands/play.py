@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 KEYS = {
     **{"\x1b[A": "u", "\x1b[B": "d", "\x1b[D": "l", "\x1b[C": "r"},
     **{"\x1bOA": "u", "\x1bOB": "d", "\x1bOD": "l", "\x1bOC": "r"},
+    **{"w": "u", "s": "d", "a": "l", "d": "r"},
     **{"\xe0H": "u", "\xe0P": "d", "\xe0K": "l", "\xe0M": "r"},  # Windows
 }
-"""What arrow keys send."""
+"""What arrow keys send, and letters for keyboards without."""
 HELP = "arrow keys move   u undo   r restart   h hint   q quit"
 LOOKS = {
     "#": ("  ", "on grey37"),
@@ -75,8 +76,6 @@ def play(game: "Game", title: str) -> None:
 
 def press(game: "Game", key: str) -> str:
     """Do what a key asks for; returns what to say."""
-    if key in "udlr" and len(key) == 1 and key not in ("u", "r"):
-        return "" if game.move(key) else "blocked"
     if key in KEYS:
         return "" if game.move(KEYS[key]) else "blocked"
     if key in ("u", "\x7f", "\x08"):
@@ -108,7 +107,7 @@ def status(game: "Game", best: str | None, message: str) -> str:
     hints = f", {game.hints} of them hints" if game.hints else ""
     if game.solved:
         more = game.moves - len(best or "")
-        return f"solved in {game.moves} moves{hints}: " + ("the optimum" if not more else f"{more} more than the optimum")
+        return f"solved in {game.moves} moves{hints}: {f'{more} more than ' if more else ''}the optimum"
     return f"{game.moves} moves{hints}{optimum}   {message}\n\n{HELP}"
 
 
@@ -124,9 +123,23 @@ def keyboard() -> Iterator[Callable[[], str]]:
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
-        yield lambda: os.read(sys.stdin.fileno(), 8).decode(errors="replace")
+        yield _Keys().next
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+class _Keys:
+    """Single keys, also where several have arrived at once."""
+
+    def __init__(self) -> None:
+        self.pending = ""
+
+    def next(self) -> str:
+        """The next key; empty at the end of the input."""
+        self.pending = self.pending or os.read(sys.stdin.fileno(), 64).decode(errors="replace")
+        length = 3 if self.pending[:2] in ("\x1b[", "\x1bO") else 1
+        key, self.pending = self.pending[:length], self.pending[length:]
+        return key
 
 
 def _windows_key() -> str:

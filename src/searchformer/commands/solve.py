@@ -14,7 +14,6 @@ from rich.text import Text
 
 from searchformer.commands.options import Flat, Json, Settings
 from searchformer.commands.tasks import TaskOptions, find_task
-from searchformer.errors import SearchformerError
 
 if TYPE_CHECKING:
     from searchformer.solve import Effort, Solution, Task

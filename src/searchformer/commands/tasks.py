@@ -1,4 +1,4 @@
-"""Tasks that people bring: JSON lines from a file or stdin, any format that `domains/formats` reads, or a random one."""
+"""Tasks that people bring: JSON lines from a file or stdin, any format of `domains/formats`, or a random one."""
 
 import json
 import os

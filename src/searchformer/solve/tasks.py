@@ -45,9 +45,7 @@ def make_task(record: dict[str, Any], *, name: str | None = None, settings: dict
     return Task(domain.sized(problem), problem)
 
 
-def random_task(
-    domain: Domain, *, seed: int, options: Options | None = None, candidates: int = CANDIDATES
-) -> Task:
+def random_task(domain: Domain, *, seed: int, options: Options | None = None, candidates: int = CANDIDATES) -> Task:
     """A task drawn as `searchformer generate` draws them: one that has a plan, and not too short a one."""
     rules, settings, searcher = bind(domain.rules), domain.sampling(), Searcher(domain, options)
     problem = np.zeros(domain.problem_size(), dtype=np.int32)
