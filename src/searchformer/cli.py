@@ -35,6 +35,8 @@ COMMANDS = {
     "bootstrap": "Fine-tune a model on its own shorter searches, round by round.",
     "run": "Run a whole experiment from a recipe.",
     "solve": "Plan with a model: a task in, a verified plan out.",
+    "serve": "The browser app: watch A* and a Transformer search.",
+    "play": "Play a maze or a Sokoban level in the terminal.",
 }
 GROUPS = {
     "import": (
