@@ -23,6 +23,7 @@ from searchformer.rollout.backend import BLOCK, Backend, DecoderRows
 from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
 from searchformer.rollout.requests import (
+    Alphabet,
     Answer,
     Prompt,
     Sampling,
@@ -88,7 +89,7 @@ class Engine:
         """
         if samples < 1:
             raise SearchformerError(f"at least one sample per task is needed; found {samples}")
-        limit = min(DEFAULT_MAX_TOKENS, self.model.config.positions) if max_tokens is None else max_tokens
+        limit = min(DEFAULT_MAX_TOKENS, self.model.config.most_tokens) if max_tokens is None else max_tokens
         request = _Request(
             samples=samples,
             seed=seed,
@@ -115,18 +116,22 @@ class Engine:
         return ids
 
     def _check_limit(self, limit: int) -> None:
-        positions = self.model.config.positions
-        if not 1 <= limit <= positions:
-            raise SearchformerError(f"max_tokens is from 1 to {positions}, the model's limit; found {limit}")
+        most = self.model.config.most_tokens
+        if not 1 <= limit <= most:
+            raise SearchformerError(f"max_tokens is from 1 to {most}, the model's limit; found {limit}")
 
-    def check_budget(self, prompt_tokens: int, limit: int) -> None:
-        """Raise unless the cache can hold one sequence of `limit` tokens and its prompt."""
-        needed = _blocks(prompt_tokens) + _blocks(limit + self.backend.steps)
+    def check_budget(self, prompt_positions: int, limit: int) -> None:
+        """Raise unless the cache can hold one sequence of `limit` tokens and its prompt.
+
+        A step may be as short as one token.
+        """
+        positions = min(limit, self.model.config.positions)
+        needed = _blocks(prompt_positions) + _blocks(positions + self.backend.steps)
         if needed > self.blocks:
             gigabytes = needed * self.backend.block_bytes / 1e9
             raise SearchformerError(
                 f"a cache of {self.cache_gb:g} GB is too small for one sequence of {limit} tokens with its prompt of "
-                f"{prompt_tokens}: it needs {gigabytes:.4f} GB. Allow more, or fewer tokens"
+                f"{prompt_positions}: it needs {gigabytes:.4f} GB. Allow more, or fewer tokens"
             )
 
 
@@ -181,6 +186,8 @@ class _Job:
 
     prompt: int
     task: Prompt
+    pieces: np.ndarray
+    """The prompt as the encoder reads it."""
     sample: int
     limit: int
 
@@ -211,17 +218,18 @@ class _Scheduler:
         self.crowded = False
         slots, at_once = engine.slots, self.backend.tokens_at_once
         longest = int(request.limit.max()) + at_once
+        positions = min(longest, engine.model.config.positions + self.backend.steps)
         self.tokens = np.empty((slots, longest + 1), np.int32)
         self.position, self.written, self.limit, self.state, self.prompt_length = (
             np.zeros(slots, np.int32) for _ in range(5)
         )
         self.key, self.log_probability = np.zeros(slots, np.uint64), np.zeros(slots)
-        self.table, self.prompt_table = np.zeros((slots, _blocks(longest)), np.int32), np.zeros((slots, 1), np.int32)
+        self.table, self.prompt_table = np.zeros((slots, _blocks(positions)), np.int32), np.zeros((slots, 1), np.int32)
         self.order = np.empty(0, np.int64)
         self.forced = np.full(longest + at_once, -1, np.int32)
         self.forced[: len(request.prefix)] = request.prefix[: len(self.forced)]
-        self.next_state = request.automaton.next_state if request.automaton else np.empty((0, 0), np.int32)
-        self.backend.reserve(engine.blocks, positions=longest, slots=slots)
+        self.alphabet = Alphabet.of(engine.model.symbols, request.automaton)
+        self.backend.reserve(engine.blocks, positions=positions, slots=slots)
 
     def answers(self) -> Iterator[Answer]:
         """Step all running sequences until none is left."""
@@ -235,15 +243,16 @@ class _Scheduler:
     def _jobs(self, prompts: Iterator[Prompt]) -> Iterator[_Job]:
         """Every answer asked for, prompt by prompt; what cannot be answered is an error."""
         for index, task in enumerate(prompts):
-            length, longest = len(task.tokens) + 2, self.engine.model.config.positions
-            if length > longest:
+            pieces, config = prompt_pieces(self.engine.model, task), self.engine.model.config
+            if len(pieces) > config.positions:
                 raise SearchformerError(
-                    f"the prompt of task {task.task_id} has {length} tokens with bos and eos; the model takes {longest}"
+                    f"the prompt of task {task.task_id} has {len(pieces)} {config.unit}s with bos and eos; "
+                    f"the model takes {config.positions}"
                 )
             for sample in range(self.request.samples) if task.samples is None else task.samples:
                 limit = self.request.limit_of(index, sample)
-                self.engine.check_budget(length, limit)
-                yield _Job(index, task, sample, limit)
+                self.engine.check_budget(len(pieces), limit)
+                yield _Job(index, task, pieces, sample, limit)
 
     def _admit(self) -> None:
         """Start jobs while there is a slot for them, and blocks beyond those that the running ones may need at once.
@@ -266,7 +275,7 @@ class _Scheduler:
 
     def _has_room(self, job: _Job) -> bool:
         """Whether there are blocks for `job` now; prompts that nobody reads any more give up theirs for it."""
-        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2)) + len(self.running)
+        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.pieces))) + len(self.running)
         if len(self.free_blocks) < needed:
             self._forget_unused_prompts(keep=job.prompt)
         return not self.running or len(self.free_blocks) >= needed
@@ -292,10 +301,9 @@ class _Scheduler:
         self.log_probability[slot] = 0.0
 
     def _encode(self, job: _Job) -> _Encoded:
-        prompt = prompt_pieces(np.array([BOS, *job.task.tokens, EOS]), self.engine.model.cutter)
-        blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(prompt)))], np.int32)
-        self.backend.encode(prompt, blocks)
-        self.encoded[job.prompt] = _Encoded(blocks, len(prompt))
+        blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(job.pieces)))], np.int32)
+        self.backend.encode(job.pieces, blocks)
+        self.encoded[job.prompt] = _Encoded(blocks, len(job.pieces))
         return self.encoded[job.prompt]
 
     def _sort(self) -> None:
@@ -346,7 +354,7 @@ class _Scheduler:
             state=self.state[order],
             forced=self.forced[written_R[:, None] + ahead_K],
         )
-        drawn = self.backend.decode(rows, self.request.sampling, self.next_state)
+        drawn = self.backend.decode(rows, self.request.sampling, self.alphabet)
         self.tokens[order[:, None], written_R[:, None] + 1 + ahead_K] = drawn.tokens
         self.state[order] = rows.state
         ends_RK = drawn.tokens == EOS
@@ -357,10 +365,12 @@ class _Scheduler:
         self.position[order] += steps
         self.written[order] += drawn.counts.astype(np.int32)
         ended_R = first_end_R < np.minimum(left_R, drawn.counts)
-        finished_R = np.flatnonzero(ended_R | (left_R <= drawn.counts))
+        is_full_R = self.position[order] >= self.engine.model.config.positions
+        finished_R = np.flatnonzero(ended_R | (left_R <= drawn.counts) | is_full_R)
+        more_R = np.where(ended_R, first_end_R, np.minimum(left_R, drawn.counts))
         for row in finished_R:
             sequence = self.running[int(order[row])]
-            length = int(written_R[row]) + int(first_end_R[row] if ended_R[row] else left_R[row])
+            length = int(written_R[row]) + int(more_R[row])
             self._leave(sequence)
             yield self._answer(sequence, length, ended=bool(ended_R[row]))
         if len(finished_R):
