@@ -189,6 +189,12 @@ class _Training:
         state = load_state(self.out / "checkpoint", result_fields=self.result_fields)
         if state is None:
             return 0
+        found, expected = state.tensors["weights"].numel(), self.flat.weights.numel()
+        if found != expected:
+            raise SearchformerError(
+                f"{self.out / 'checkpoint'} holds {found:,} weights, the network has {expected:,}: the run was started "
+                "with another version of this package. Finish it with that one, or train anew in another directory"
+            )
         self.flat.weights.data.copy_(state.tensors["weights"])
         for name, tensor in self.optimiser.state.items():
             tensor.copy_(state.tensors[name])
