@@ -242,3 +242,18 @@ def test_the_whole_way_from_training_to_solving_works_on_the_command_line(datase
     assert (config.unit, config.places, facts["bootstrap_round"]) == ("step", 5, 1)
     solved = call("solve", "--random", "maze:4x4", "--model", directory, "--samples", 6, "--seed", 1)
     assert sum(solved["answers"].values()) == 6
+
+
+def test_the_models_limit_counts_steps_where_they_are_its_positions(dataset, tmp_path):
+    sequences = Sequences(dataset, "train")
+    cutter = fresh(dataset).cutter
+    batch = sequences.batch(np.arange(len(sequences)))
+    prompts = cutter.prompts(batch.prompts, batch.prompt_lengths).counts
+    longest = max(prompts.max(), cutter.responses(batch.responses, batch.response_lengths).counts.max())
+    assert longest < sequences.response_lengths.max() - 1
+    train(options(dataset, steps=1, model=f"{SHAPE},positions={longest}"), tmp_path / "fits")
+    with pytest.raises(
+        SearchformerError, match=f"has a sequence of {longest} steps, the model's limit is {longest - 1}"
+    ):
+        train(options(dataset, steps=1, model=f"{SHAPE},positions={longest - 1}"), tmp_path / "does-not")
+    assert not (tmp_path / "does-not" / "model").exists()
