@@ -26,7 +26,9 @@ from searchformer.tokens.vocabulary import BOS, EOS
 
 FLAT, DIGESTS = ".flat", "digests.json"
 MOST_IDS_READ = 1 << 24
-"""Ids of each part that are read to find the longest piece; a longer one further on would be cut in two."""
+"""Ids of each part that are read to find the longest piece and the highest cost.
+
+A longer piece further on would be cut in two; a cost far beyond would share a symbol with those that nobody uses."""
 POOL_BATCHES, GROUP_BATCHES = 256, 8
 """Pools of 256 batches are sorted by response length; groups of 8 batches within a pool, by prompt length.
 
@@ -166,6 +168,11 @@ class Sequences:
         prompt, trace, plan = (kinds[ids[:MOST_IDS_READ]] for ids in self._ids)
         responses = [plan] if self.plan_only else [trace, plan]
         return max(map(longest_piece, responses)), longest_piece(prompt, prompts=True)
+
+    def highest_cost(self, costs: np.ndarray) -> int:
+        """The highest cost in prompts and responses, by the cost of every token (-1: none)."""
+        parts = [ids for part, ids in zip(PARTS, self._ids, strict=True) if not (self.plan_only and part == "trace")]
+        return max(int(costs[ids[:MOST_IDS_READ]].max(initial=-1)) for ids in parts)
 
     def _part(self, part: int, row: int) -> np.ndarray:
         return self._ids[part][self._offsets[part, row] : self._offsets[part, row + 1]]

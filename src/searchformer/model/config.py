@@ -30,7 +30,7 @@ class ModelConfig(BaseModel):
     ffn: int = Field(ge=1, le=1 << 20)
     """Hidden width of the feed-forward layers."""
     positions: int = Field(default=65536, ge=1, le=1 << 24)
-    """Longest sequence, bos and eos included."""
+    """Longest sequence, bos and eos included, in tokens or in the steps of a step network."""
     rope_theta: float = Field(default=10000.0, gt=0)
     """Base of the rotary frequencies."""
     norm_eps: float = Field(default=1e-5, gt=0)
@@ -43,6 +43,8 @@ class ModelConfig(BaseModel):
     """Tokens that a position of a response can hold; 1 for a token network, for others what the data set needs."""
     prompt_places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a prompt can hold, likewise."""
+    symbols: int = Field(default=0, ge=0)
+    """Symbols of a step network where tokens share one (`tokens/symbols.py`); 0: every token has its own."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ModelConfig":
@@ -50,7 +52,16 @@ class ModelConfig(BaseModel):
             raise ValueError(f"dim {self.dim} must be a multiple of 2 x heads = {2 * self.heads}")
         if self.unit == "token" and (self.places, self.prompt_places) != (1, 1):
             raise ValueError("a token network has one token at every position: places and prompt_places must be 1")
+        if self.unit == "token" and self.symbols:
+            raise ValueError("a token network tells all tokens apart: symbols must be 0")
+        if self.symbols > self.vocabulary:
+            raise ValueError(f"symbols {self.symbols} must not be more than the {self.vocabulary} tokens")
         return self
+
+    def fitted(self, *, places: int, prompt_places: int, symbols: int) -> "ModelConfig":
+        """A step network's shape for a data set whose longest pieces and number of symbols are these."""
+        shared = symbols if symbols < self.vocabulary else 0
+        return self.model_copy(update={"places": places, "prompt_places": prompt_places, "symbols": shared})
 
     def stored(self) -> dict[str, Any]:
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
@@ -62,8 +73,18 @@ class ModelConfig(BaseModel):
         """Width of one head."""
         return self.dim // self.heads
 
+    @property
+    def symbol_count(self) -> int:
+        """What the network tells apart: rows of its tables for one place."""
+        return self.symbols or self.vocabulary
 
-STEP_FIELDS = ("unit", "shift", "places", "prompt_places")
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the longest response that positions can hold."""
+        return self.positions * self.places
+
+
+STEP_FIELDS = ("unit", "shift", "places", "prompt_places", "symbols")
 """Fields that came with step networks."""
 
 SMALL_DIM = 128

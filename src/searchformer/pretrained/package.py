@@ -29,7 +29,7 @@ def package_model(model: Path, out: Path, *, metrics: Path | None = None, made_w
     size = 2 * network.parameter_count
     if size > MOST_BYTES:
         raise SearchformerError(f"{model}: a packaged model has at most {MOST_BYTES:,} bytes; this one takes {size:,}")
-    largest = max(float(weight.abs().max()) for weight in network.state_dict().values())
+    largest = max(float(weight.detach().abs().max()) for weight in network.parameters())
     if not largest <= torch.finfo(torch.float16).max:
         raise SearchformerError(f"{model}: fp16 cannot hold a weight of {largest:g}")
     save_model(network.half(), vocabulary, out, trained=trained)

@@ -89,7 +89,7 @@ def resolve(options: RolloutOptions, dataset: Dataset, engine: Engine) -> Rollou
         "device": device.type,
         "precision": choose_precision(precision, device, compile=options.compile),
         "tasks": options.tasks or dataset.rows(options.split) - options.skip,
-        "max_tokens": options.max_tokens or min(ROOM * (longest["trace"] + longest["plan"]) + 1, shape.positions),
+        "max_tokens": options.max_tokens or min(ROOM * (longest["trace"] + longest["plan"]) + 1, shape.most_tokens),
     }
     return options.model_copy(update=used)
 

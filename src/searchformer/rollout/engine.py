@@ -24,6 +24,7 @@ from searchformer.rollout.backend import BLOCK, Backend, DecoderRows
 from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
 from searchformer.rollout.requests import (
+    Alphabet,
     Answer,
     Prompt,
     Sampling,
@@ -89,9 +90,12 @@ class Engine:
         """
         if samples < 1:
             raise SearchformerError(f"at least one sample per task is needed; found {samples}")
-        limit = np.asarray(min(DEFAULT_MAX_TOKENS, self.model.config.positions) if max_tokens is None else max_tokens)
+        limit = np.asarray(min(DEFAULT_MAX_TOKENS, self.model.config.most_tokens) if max_tokens is None else max_tokens)
         self.check_limit(longest := int(limit.max()))
-        drawing = Drawing.of(Sampling(temperature, top_k, top_p), self._prefix(prefix or ()), automaton)
+        sampling = Sampling(temperature, top_k, top_p)
+        drawing = Drawing.of(
+            sampling, self._prefix(prefix or ()), Alphabet.of(self.model.symbols, automaton), automaton
+        )
         made = (make_prompt(prompt, self.vocabulary) for prompt in prompts)
         jobs = (
             self.job(index, prompt, sample, limit=int(limit if limit.ndim == 0 else limit[index, sample]), seed=seed)
@@ -115,28 +119,33 @@ class Engine:
 
     def check_limit(self, limit: int) -> None:
         """Raise unless the model can write so many tokens."""
-        positions = self.model.config.positions
-        if not 1 <= limit <= positions:
-            raise SearchformerError(f"max_tokens is from 1 to {positions}, the model's limit; found {limit}")
+        most = self.model.config.most_tokens
+        if not 1 <= limit <= most:
+            raise SearchformerError(f"max_tokens is from 1 to {most}, the model's limit; found {limit}")
 
     def job(self, index: int, prompt: Prompt, sample: int, *, limit: int, seed: int) -> "Job":
         """One answer to be made; what cannot be answered is an error."""
-        length, longest = len(prompt.tokens) + 2, self.model.config.positions
-        if length > longest:
+        pieces, config = prompt_pieces(self.model, prompt), self.model.config
+        if len(pieces) > config.positions:
             raise SearchformerError(
-                f"the prompt of task {prompt.task_id} has {length} tokens with bos and eos; the model takes {longest}"
+                f"the prompt of task {prompt.task_id} has {len(pieces)} {config.unit}s with bos and eos; "
+                f"the model takes {config.positions}"
             )
-        self._check_budget(length, limit)
-        return Job(index, prompt, sample, limit, noise_key(seed, prompt.task_id, sample))
+        self._check_budget(len(pieces), limit)
+        return Job(index, prompt, pieces, sample, limit, noise_key(seed, prompt.task_id, sample))
 
-    def _check_budget(self, prompt_tokens: int, limit: int) -> None:
-        """Raise unless the cache can hold one sequence of `limit` tokens and its prompt."""
-        needed = _blocks(prompt_tokens) + _blocks(limit + self.backend.steps)
+    def _check_budget(self, prompt_positions: int, limit: int) -> None:
+        """Raise unless the cache can hold one sequence of `limit` tokens and its prompt.
+
+        A step may be as short as one token.
+        """
+        positions = min(limit, self.model.config.positions)
+        needed = _blocks(prompt_positions) + _blocks(positions + self.backend.steps)
         if needed > self.blocks:
             gigabytes = needed * self.backend.block_bytes / 1e9
             raise SearchformerError(
                 f"a cache of {self.cache_gb:g} GB is too small for one sequence of {limit} tokens with its prompt of "
-                f"{prompt_tokens}: it needs {gigabytes:.4f} GB. Allow more, or fewer tokens"
+                f"{prompt_positions}: it needs {gigabytes:.4f} GB. Allow more, or fewer tokens"
             )
 
 
@@ -169,15 +178,15 @@ class Drawing:
     """int32: what every answer begins with."""
     start: int
     """The automaton's first state."""
-    next_state: np.ndarray
-    """Its table, with no rows when everything is allowed."""
+    alphabet: Alphabet
+    """What is drawn from."""
 
     @classmethod
-    def of(cls, sampling: Sampling, prefix: np.ndarray, automaton: Automaton | None) -> "Drawing":
-        """`prefix` holds ids."""
-        if automaton is None:
-            return cls(sampling, prefix, 0, np.empty((0, 0), np.int32))
-        return cls(sampling, prefix, automaton.start, automaton.next_state)
+    def of(
+        cls, sampling: Sampling, prefix: np.ndarray, alphabet: Alphabet, automaton: Automaton | None = None
+    ) -> "Drawing":
+        """`prefix` holds ids; the alphabet is that of the automaton."""
+        return cls(sampling, prefix, automaton.start if automaton else 0, alphabet)
 
     def forced(self, places_RK: np.ndarray) -> np.ndarray:
         """The tokens to take at these places instead of drawing, -1 for none."""
@@ -203,6 +212,8 @@ class Job:
     prompt: int
     """Jobs with the same number have the same prompt."""
     task: Prompt
+    pieces: np.ndarray
+    """The prompt as the encoder reads it."""
     sample: int
     limit: int
     """Most tokens."""
@@ -237,15 +248,16 @@ class Scheduler:
         self.free_slots = list(range(engine.slots - 1, -1, -1))
         self.crowded = False
         slots, longest = engine.slots, longest + self.backend.tokens_at_once
+        positions = min(longest, engine.model.config.positions + self.backend.steps)
         self.tokens = np.empty((slots, longest + 1), np.int32)
         self.position, self.written, self.limit, self.state, self.prompt_length = (
             np.zeros(slots, np.int32) for _ in range(5)
         )
         self.key, self.log_probability = np.zeros(slots, np.uint64), np.zeros(slots)
-        self.table, self.prompt_table = np.zeros((slots, _blocks(longest)), np.int32), np.zeros((slots, 1), np.int32)
+        self.table, self.prompt_table = np.zeros((slots, _blocks(positions)), np.int32), np.zeros((slots, 1), np.int32)
         self.order = np.empty(0, np.int64)
         self.batches: list[tuple[Drawing, np.ndarray]] = []
-        self.backend.reserve(engine.blocks, positions=longest, slots=slots)
+        self.backend.reserve(engine.blocks, positions=positions, slots=slots)
 
     def answers(self) -> Iterator[Answer]:
         """Step all running sequences until none is left."""
@@ -294,7 +306,7 @@ class Scheduler:
 
     def _has_room(self, job: Job) -> bool:
         """Whether there are blocks for `job` now; prompts that nobody reads any more give up theirs for it."""
-        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2)) + len(self.running)
+        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.pieces))) + len(self.running)
         if len(self.free_blocks) < needed:
             self._forget_unused_prompts(keep=job.prompt)
         return not self.running or len(self.free_blocks) >= needed
@@ -318,10 +330,9 @@ class Scheduler:
         self.key[slot], self.state[slot], self.log_probability[slot] = job.key, drawing.start, 0.0
 
     def _encode(self, job: Job) -> _Encoded:
-        prompt = prompt_pieces(np.array([BOS, *job.task.tokens, EOS]), self.engine.model.cutter)
-        blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(prompt)))], np.int32)
-        self.backend.encode(prompt, blocks)
-        self.encoded[job.prompt] = _Encoded(blocks, len(prompt))
+        blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(job.pieces)))], np.int32)
+        self.backend.encode(job.pieces, blocks)
+        self.encoded[job.prompt] = _Encoded(blocks, len(job.pieces))
         return self.encoded[job.prompt]
 
     def _sort(self) -> None:
@@ -379,7 +390,7 @@ class Scheduler:
             state=self.state[order],
             forced=drawing.forced(written_R[:, None] + ahead_K),
         )
-        drawn = self.backend.decode(rows, drawing.sampling, drawing.next_state)
+        drawn = self.backend.decode(rows, drawing.sampling, drawing.alphabet)
         self.tokens[order[:, None], written_R[:, None] + 1 + ahead_K] = drawn.tokens
         self.state[order] = rows.state
         ends_RK = drawn.tokens == EOS
@@ -390,10 +401,12 @@ class Scheduler:
         self.position[order] += steps
         self.written[order] += drawn.counts.astype(np.int32)
         ended_R = first_end_R < np.minimum(left_R, drawn.counts)
-        finished_R = np.flatnonzero(ended_R | (left_R <= drawn.counts))
+        is_full_R = self.position[order] >= self.engine.model.config.positions
+        finished_R = np.flatnonzero(ended_R | (left_R <= drawn.counts) | is_full_R)
+        more_R = np.where(ended_R, first_end_R, np.minimum(left_R, drawn.counts))
         for row in finished_R:
             sequence = self.running[int(order[row])]
-            length = int(written_R[row]) + int(first_end_R[row] if ended_R[row] else left_R[row])
+            length = int(written_R[row]) + int(more_R[row])
             self._leave(sequence)
             yield self._answer(sequence, length, ended=bool(ended_R[row]))
 

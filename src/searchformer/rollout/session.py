@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from searchformer.rollout.engine import Drawing, Engine, Job, Scheduler
-from searchformer.rollout.requests import Answer, Prompt, Sampling, make_prompt
+from searchformer.rollout.requests import Alphabet, Answer, Prompt, Sampling, make_prompt
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Session:
         self.engine, self.longest = engine, longest
         self._questions: dict[int, _Question] = {}
         self._drawings: dict[Sampling, Drawing] = {}
+        self._alphabet = Alphabet.of(engine.model.symbols, None)
         self._asked = 0
         self._scheduler = Scheduler(engine, _NextJob(self), longest=longest)
 
@@ -74,7 +75,7 @@ class Session:
             self.engine.job(self._asked, made, sample, limit=limit, seed=seed)
             for sample in range(first, first + samples)
         ]
-        drawing = self._drawings.setdefault(sampling, Drawing.of(sampling, np.empty(0, np.int32), None))
+        drawing = self._drawings.setdefault(sampling, Drawing.of(sampling, np.empty(0, np.int32), self._alphabet))
         self._questions[self._asked] = _Question(drawing, deque(jobs), left=samples)
         self._asked += 1
         return self._asked - 1
