@@ -3,7 +3,6 @@
 `python tests/recipe_fields.py` writes them into the page, between its comments; tests/test_docs.py compares.
 """
 
-import re
 from typing import Any
 
 from documents import ROOT
@@ -66,10 +65,10 @@ def _kind(field: dict[str, Any]) -> str:
 def with_tables(text: str) -> str:
     """The page with today's tables between `<!-- fields of X -->` and `<!-- end -->`."""
     for section in SECTIONS:
-        begin, end = f"<!-- fields of {section} -->\n", "<!-- end -->"
-        pattern = re.escape(begin) + r".*?" + re.escape(end)
-        text, found = re.subn(pattern, lambda _, b=begin, s=section: f"{b}\n{table(s)}\n{end}", text, flags=re.DOTALL)
-        assert found == 1, f"{PAGE} has {found} places for the fields of {section}; it needs one"
+        before, begin, rest = text.partition(f"<!-- fields of {section} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        assert begin and end, f"{PAGE} has no place for the fields of {section}"
+        text = f"{before}{begin}\n{table(section)}\n{end}{after}"
     return text
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import re
 import shlex
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import recipe_fields
 from documents import COMMANDS, RECORDS, ROOT, SHOWN, Block, blocks, commands_in, inline_commands, links, pages
 
 from searchformer.cli import make_app
@@ -36,7 +36,11 @@ def page_directory(tmp_path, monkeypatch) -> Path:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     tools = tmp_path / ".tools"
     tools.mkdir()
-    for name, words in {"searchformer": "-m searchformer", "torchrun": "-m torch.distributed.run", "python": ""}.items():
+    for name, words in {
+        "searchformer": "-m searchformer",
+        "torchrun": "-m torch.distributed.run",
+        "python": "",
+    }.items():
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         (tools / name).chmod(0o755)
     monkeypatch.chdir(tmp_path)
@@ -46,10 +50,11 @@ def page_directory(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if runs(block)}))
-def test_the_commands_and_snippets_of_a_page_do_what_it_says(page, page_directory):
+@pytest.mark.parametrize("document", sorted({block.page for block in BLOCKS if runs(block)}))
+def test_the_commands_and_snippets_of_a_page_do_what_it_says(document, page_directory):
     names: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(page):
+    differences = []
+    for block in blocks(document):
         if block.title:
             (page_directory / block.title).parent.mkdir(parents=True, exist_ok=True)
             (page_directory / block.title).write_text(block.text, encoding="utf-8")
@@ -57,7 +62,8 @@ def test_the_commands_and_snippets_of_a_page_do_what_it_says(page, page_director
             stdout, stderr, code = run_python(block, names) if block.language == "python" else run_shell(block)
             assert code == block.exit_code, f"{block.name}: exit code {code}\n{stdout}\n{stderr}"
             if block.output is not None:
-                compare(block, stderr if block.exit_code else stdout)
+                differences += difference(block, stderr if block.exit_code else stdout)
+    assert not differences, "\n\n".join(differences)
 
 
 def run_python(block: Block, names: dict[str, object]) -> tuple[str, str, int]:
@@ -81,13 +87,14 @@ def run_shell(block: Block) -> tuple[str, str, int]:
     return out.getvalue(), err.getvalue(), code
 
 
-def compare(block: Block, found: str) -> None:
-    """Compare what was printed with what the page shows; `...` is anything."""
+def difference(block: Block, found: str) -> list[str]:
+    """What was printed beside what the page shows, if they differ; `...` is anything."""
     shown, printed = (
         "\n".join(line.rstrip() for line in text.strip("\n").split("\n")) for text in (block.output or "", found)
     )
     pattern = ".*".join(map(re.escape, shown.split("...")))
-    assert re.fullmatch(pattern, printed, re.DOTALL), f"{block.name} shows\n{shown}\nbut it prints\n{printed}"
+    same = re.fullmatch(pattern, printed, re.DOTALL)
+    return [] if same else [f"{block.name} shows\n{shown}\nbut it prints\n{printed}"]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +109,7 @@ def compare(block: Block, found: str) -> None:
     ],
 )
 def test_an_output_that_differs_is_found(shown, printed, same):
-    block = Block("page.md", 1, "sh", None, "", (), shown)
-    with contextlib.nullcontext() if same else pytest.raises(AssertionError, match="but it prints"):
-        compare(block, printed)
+    assert (difference(Block("page.md", 1, "sh", None, "", (), shown), printed) == []) == same
 
 
 # --- what is not run
@@ -117,14 +122,14 @@ def test_a_block_that_is_not_run_says_why_and_has_commands_that_exist(block):
         parse(words)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_in_the_running_text_exist(page):
-    for command in inline_commands(page):
+@pytest.mark.parametrize("document", PAGES)
+def test_commands_in_the_running_text_exist(document):
+    for command in inline_commands(document):
         for words in commands_in(command):
             if len(words) > 1 or words[0].startswith("-"):
                 parse(words)
             else:
-                assert words[0] in make_app(), f"{page}: {command}"
+                assert words[0] in make_app(), f"{document}: {command}"
 
 
 def parse(words: list[str]) -> None:
@@ -146,17 +151,17 @@ def test_every_block_says_what_it_is():
 # --- links and fields
 
 
-@pytest.mark.parametrize("page", pages())
-def test_links_lead_somewhere(page):
+@pytest.mark.parametrize("document", pages())
+def test_links_lead_somewhere(document):
     missing = []
-    for target in links(page):
+    for target in links(document):
         path, _, anchor = target.partition("#")
-        there = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        there = ((ROOT / document).parent / path).resolve() if path else ROOT / document
         if not there.exists():
             missing.append(there.relative_to(ROOT).as_posix())
         elif anchor and anchor not in anchors(there):
             missing.append(target)
-    assert set(missing) <= (TO_COME if page == "README.md" else set())
+    assert set(missing) <= (TO_COME if document == "README.md" else set())
 
 
 def anchors(path: Path) -> set[str]:
@@ -167,3 +172,32 @@ def anchors(path: Path) -> set[str]:
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_page_on_recipes_has_every_field_as_the_models_have_it():
+    page = recipe_fields.PAGE.read_text(encoding="utf-8")
+    assert page == recipe_fields.with_tables(page), "run `python tests/recipe_fields.py`"
+
+
+# --- the site and the notebook
+
+
+def test_the_site_builds_and_loads_nothing_from_the_network(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    built = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.html")}
+    assert {"index.html", "data.html", "contributing/domain.html"} <= built
+    loaded = r"""<(?:script|img|iframe)[^>]*src=["']?https?:|<link[^>]*rel=["']?(?:stylesheet|preconnect)[^>]*https?:"""
+    for name in built:
+        assert not re.search(loaded, (tmp_path / name).read_text(encoding="utf-8")), name
+
+
+def test_the_tour_runs_from_the_first_cell_to_the_last(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEARCHFORMER_TOUR", "small")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    execute = [sys.executable, "-c", "from nbclient.cli import main; main()", str(ROOT / "docs" / "tour.ipynb")]
+    done = subprocess.run(execute, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.glob("searchformer-tour-*")
+    assert (run / "bootstrap" / "round-1" / "train" / "model" / "model.safetensors").is_file()
