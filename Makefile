@@ -27,7 +27,7 @@ bench: install
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 docs: install
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info

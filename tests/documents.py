@@ -132,7 +132,7 @@ def inline_commands(page: str) -> list[str]:
 def links(page: str) -> list[str]:
     """Targets of the links and pictures of a page that are not on the web."""
     source = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
-    source = re.sub(r"`[^`\n]*`", "", source)
+    source = re.sub(r"`[^`\n]*`|<!--.*?-->", "", source, flags=re.DOTALL)
     found = re.findall(r"\]\(([^)\s]+)\)", source) + re.findall(r'(?:src|srcset|href)="([^"]+)"', source)
     return [target for target in found if not re.match(r"https?:|mailto:", target)]
 

@@ -65,9 +65,10 @@ def _kind(field: dict[str, Any]) -> str:
 def with_tables(text: str) -> str:
     """The page with today's tables between `<!-- fields of X -->` and `<!-- end -->`."""
     for section in SECTIONS:
-        before, begin, rest = text.partition(f"<!-- fields of {section} -->\n")
+        begin = f"<!-- fields of {section} -->\n"
+        before, _, rest = text.partition(begin)
         _, end, after = rest.partition("<!-- end -->")
-        assert begin and end, f"{PAGE} has no place for the fields of {section}"
+        assert end, f"{PAGE} has no place for the fields of {section}"
         text = f"{before}{begin}\n{table(section)}\n{end}{after}"
     return text
 
