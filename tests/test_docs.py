@@ -13,6 +13,7 @@ import pytest
 import recipe_fields
 from documents import COMMANDS, RECORDS, ROOT, SHOWN, Block, blocks, commands_in, inline_commands, links, pages
 
+from searchformer.bootstrap import select
 from searchformer.cli import make_app
 from searchformer.cli import run as run_command
 
@@ -47,6 +48,7 @@ def page_directory(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # the tests share the cores
+    monkeypatch.setattr(select, "RULES", dict(select.RULES))  # a page adds one
     return tmp_path
 
 
