@@ -49,20 +49,22 @@ def test_the_installed_wheel_works_from_an_empty_directory(wheel, tmp_path):
     """The environment has the wheel, and this one's dependencies on its path but not its `searchformer`."""
     place, empty = tmp_path / "venv", tmp_path / "empty"
     empty.mkdir()
-    venv.create(place, with_pip=False, symlinks=True)
-    site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*install, "--prefix", str(place), str(wheel)], check=True, capture_output=True)
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    venv.create(place, with_pip=True, symlinks=True)
+    python = str(place / "bin" / "python")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # by its own pip, before it sees any other environment: pip would take the `searchformer` of that one away
+    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
+    subprocess.run(install, env=environment, check=True, capture_output=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     def printed(*words: str) -> str:
-        command = [str(place / "bin" / "python"), str(place / "bin" / "searchformer"), *words]
+        command = [str(place / "bin" / "searchformer"), *words]
         done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    where = [str(place / "bin" / "python"), "-c", "import searchformer; print(searchformer.__file__)"]
+    where = [python, "-c", "import searchformer; print(searchformer.__file__)"]
     found = subprocess.run(where, cwd=empty, env=environment, capture_output=True, text=True, check=True).stdout
     assert Path(found.strip()) == site / "searchformer" / "__init__.py"
     assert "train/quick-search" in printed("run", "quickstart", "--dry-run")
