@@ -1,8 +1,8 @@
-# make install | demo | test | check | bench: each sets up .venv first where it is missing or out of date.
+# make install | demo | test | check | bench | docs: each sets up .venv first where it is missing or out of date.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check bench clean
+.PHONY: install demo test check bench docs clean
 
 install: .venv/installed
 
@@ -32,5 +32,8 @@ check: install
 bench: install
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf .venv .venv-s3 build dist src/*.egg-info
+	rm -rf .venv .venv-s3 build dist site src/*.egg-info

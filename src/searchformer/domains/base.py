@@ -7,7 +7,7 @@ and its tokens. The functions are compiled with numba, or run as they are where 
 - `state`: int32 of shape [state_size], one state of that task. Only `start` writes to it.
 - `tokens`: int32 buffer. Write `n >= 0` for the token "n", and `-1 - k` for the word `words[k]`.
 
-Third parties register a class under the entry point `searchformer.domains`; see README.md in this folder.
+Third parties register a class under the entry point `searchformer.domains`; see docs/contributing/domain.md.
 """
 
 import importlib.metadata
