@@ -200,19 +200,20 @@ def make_app(options: ServeOptions) -> Guard:
     @app.websocket("/api/ask")
     async def ask(socket: WebSocket) -> None:
         """One question per connection; closing it stops the work."""
-        await socket.accept()
-        try:
-            question = records.Question.model_validate_json(await socket.receive_text())
-            await _until_gone(
-                socket, _answer(socket, question, models=models, searches=searches, sampler=sampler, compute=compute)
-            )
-        except ValidationError as error:
-            await _say(socket, {"type": "error", "reason": _validation_line(error.errors())})
-        except SearchformerError as error:
-            await _say(socket, {"type": "error", "reason": str(error)})
-        except (WebSocketDisconnect, KeyError):  # gone, or not a text
-            return
-        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # gone while we were speaking
+            await socket.accept()
+            try:
+                question = records.Question.model_validate_json(await socket.receive_text())
+                answering = _answer(
+                    socket, question, models=models, searches=searches, sampler=sampler, compute=compute
+                )
+                await _until_gone(socket, answering)
+            except KeyError:
+                await _say(socket, {"type": "error", "reason": "expected a text; found bytes"})
+            except ValidationError as error:
+                await _say(socket, {"type": "error", "reason": _validation_line(error.errors())})
+            except SearchformerError as error:
+                await _say(socket, {"type": "error", "reason": str(error)})
             await socket.close()
 
     @app.get("/api/load")
@@ -300,10 +301,7 @@ async def _wait_until_gone(socket: WebSocket) -> None:
 
 
 async def _say(socket: WebSocket, message: dict[str, Any]) -> None:
-    try:
-        await socket.send_text(json.dumps(message, separators=(",", ":")))
-    except RuntimeError:  # closed while we were speaking
-        raise WebSocketDisconnect from None
+    await socket.send_text(json.dumps(message, separators=(",", ":")))
 
 
 # --- levels

@@ -42,7 +42,7 @@ def _looks(pieces: list[list[int]], weights_LHS: np.ndarray, vocabulary: Vocabul
     cells = [named_cells(text) for text in texts]
     if all(len(text) == 1 for text in texts):
         cells = _cells_of_numbers([text[0] for text in texts])
-    weights = np.round(weights_LHS.transpose(2, 0, 1), DIGITS).tolist()
+    weights = np.round(weights_LHS.transpose(2, 0, 1).astype(float), DIGITS).tolist()
     return [Look(tokens=text, cells=at, weights=each) for text, at, each in zip(texts, cells, weights, strict=True)]
 
 

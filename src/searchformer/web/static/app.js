@@ -43,7 +43,8 @@ function tellResult() {
   if (right.verdict !== "optimal" || left.verdict !== "optimal") { box.textContent = right.verdict === "invalid" ? "This answer of the model is wrong: its plan does not solve the task. Ask again." : ""; return; }
   const share = Math.round(100 * (1 - right.trace_tokens / left.trace_tokens));
   const compared = right.trace_tokens === 0 ? "without any search" : share > 0 ? `with ${share}% less search` : share < 0 ? `with ${-share}% more search` : "with as much search";
-  box.replaceChildren("Both found a shortest plan; ", element("b", "", `the Transformer ${compared}`), ` (${right.trace_tokens} tokens against ${left.trace_tokens}).`);
+  box.replaceChildren("Both found a shortest plan; ", element("b", "", `the Transformer ${compared}`), ` (${right.trace_tokens} tokens against ${left.trace_tokens})`,
+    right.sound === false ? ", though not every step of its search is true." : ".");
 }
 
 function progressText(left, right) {
