@@ -214,17 +214,17 @@ def _check(recipe: Recipe) -> None:
         with errors_of(f"data.{name}.settings"):
             make_domain(data.domain, data.settings)
         if data.start_goal_pairs > 1 and not shares:
-            raise SearchformerError(f"data.{name}.start_goal_pairs: {data.domain} tasks do not share layouts")
+            raise SearchformerError(f"data.{cut(name)}.start_goal_pairs: {cut(data.domain)} tasks do not share layouts")
     for index, entry in enumerate(recipe.train):
         for name in entry.data:
             if name not in recipe.data:
                 raise SearchformerError(
-                    f"train[{index}].data: no data set {shown(name)}; there are {', '.join(recipe.data)}"
+                    f"train[{index}].data: no data set {shown(name)}; there are {cut(', '.join(recipe.data))}"
                 )
             most = max(entry.sequences or (0,))
             if most > recipe.data[name].tasks:
                 raise SearchformerError(
-                    f"train[{index}].sequences: {most:,} asked for, data.{name} has {recipe.data[name].tasks:,} tasks"
+                    f"train[{index}].sequences: {most:,} asked for, data.{cut(name)} has {recipe.data[name].tasks:,} tasks"
                 )
         for size in entry.model:
             with errors_of(f"train[{index}].model"):
@@ -237,7 +237,7 @@ def errors_of(path: str) -> Iterator[None]:
     try:
         yield
     except SearchformerError as error:
-        raise SearchformerError(f"{path}: {error}") from None
+        raise SearchformerError(f"{cut(path)}: {error}") from None
 
 
 # --- changing
@@ -270,7 +270,7 @@ def _set(place: Any, parts: list[str], value: Any, change: str) -> None:
         else:
             _set(place.setdefault(parts[0], {}), parts[1:], value, change)
     else:
-        raise SearchformerError(f"--set {shown(change)}: {parts[0]} would be inside of a plain value")
+        raise SearchformerError(f"--set {shown(change)}: {shown(parts[0])} would be inside of a plain value")
 
 
 def _value(text: str) -> Any:
