@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from conftest import GOLDEN
 
 from searchformer.dataset.generate import generate
@@ -45,9 +46,9 @@ LONGEST = 1000
 """Characters of a message, without the path of the file."""
 PIECES = [
     b"0", b"-1", b"1e999", b"NaN", b"9" * 5000, b"99999999999999999999", b"1.5", b"null", b"true", b'""', b"[]", b"{}",
-    b"[" * 2000, b"{\"a\":" * 2000, b"\\ud800", b"\\u0000", b"\xff", b"\xed\xa0\x80", b"\0", b"\n", b"\r\n", b"\t", b" ",
-    b"../x", b"/etc/passwd", b"#", b"@", b"$", b".", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b"&b;", b"</", b"=", b'"', b"'",
-    b"plan", b"create", b"close", b"c0", b"eos", b"bos", b"start", b"wall", b"(", b")", b"5(", b"-", b"|",
+    b"[" * 2000, b"{\"a\":" * 2000, b"\\ud800", b"\\u0000", b"\xff", b"\xed\xa0\x80", b"\0", b"\n", b"\r\n", b"\t",
+    b" ", b"../x", b"/etc/passwd", b"#", b"@", b"$", b".", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b"&b;", b"</", b"=", b'"',
+    b"'", b"plan", b"create", b"close", b"c0", b"eos", b"bos", b"start", b"wall", b"(", b")", b"5(", b"-", b"|",
 ]  # fmt: skip
 
 
@@ -101,8 +102,6 @@ def targets(directory: Path) -> dict[str, Target]:
     shape = make_config("1M", vocabulary=len(vocabulary)).stored()
     write_json(model / "config.json", {"shape": shape, "vocabulary_digest": vocabulary.digest, "trained": {}})
     vocabulary.save(model)
-    import torch
-
     save_tensors(
         model / "model.safetensors", {"a": torch.arange(12.0).reshape(3, 4), "b": torch.ones(2)}, {"step": "3"}
     )
@@ -146,30 +145,49 @@ def targets(directory: Path) -> dict[str, Target]:
     small = golden["microban.txt"][:3000]
     manifest = (directory / "data" / "manifest.json").read_bytes()
     plain = json.dumps({k: v for k, v in json.loads(manifest).items() if k != "content_digest"}).encode()
+    config_seeds = [(model / "config.json").read_bytes(), json.dumps({"shape": shape, "trained": {}}).encode()]
+    rollout_seeds = [(rollouts / "config.json").read_bytes(), json.dumps(config | {"model": {}}).encode()]
+    answer, changes = f"{trace} {plan}".encode(), [b"train.steps=2", b"train[0].steps=[1,2]", b"data.a.settings={w=3}"]
+
+    def text(parse: Callable[[str], Any], errors: str = "replace") -> Callable[[bytes], Any]:
+        return lambda data: parse(data.decode("utf-8", errors))
+
+    def reading(name: str, **cells: Any) -> Callable[[bytes], Any]:
+        return at(directory / name, lambda: read(directory / name, **cells))
+
+    def judged(answer: str) -> None:
+        judge.judge_text(problem, answer)
+
+    def opened() -> None:
+        Dataset(directory / "data", verify=True)
+
+    def weights() -> None:
+        load_tensors(model / "model.safetensors", repair="")
+
     return {
-        "levels as text": Target([small, b"5#|#@$.#|5#"], lambda data: levels_from_text(data.decode("utf-8", "surrogateescape")), 4),
-        "levels as .slc": Target([slc], at(directory / "a.slc", lambda: read(directory / "a.slc")), 2),
-        "maps": Target([golden["arena.map"][:2000]], at(directory / "b.map", lambda: read(directory / "b.map", start=(1, 1), goal=(2, 2))), 2),
-        "scenarios": Target([golden["arena.map.scen"][:600]], at(directory / "c.map.scen", lambda: read(directory / "c.map.scen"))),
+        "levels as text": Target([small, b"5#|#@$.#|5#"], text(levels_from_text, "surrogateescape"), 4),
+        "levels as .slc": Target([slc], reading("a.slc"), 2),
+        "maps": Target([golden["arena.map"][:2000]], reading("b.map", start=(1, 1), goal=(2, 2)), 2),
+        "scenarios": Target([golden["arena.map.scen"][:600]], reading("c.map.scen")),
         "tasks of maze": Target([json.dumps(record).encode(), b'{"prompt": "start 0 0 goal 3 3"}'], task(maze), 8),
         "tasks of sokoban": Target([json.dumps(level).encode()], task(sokoban), 8),
         "prompts": Target([prompt.encode()], lambda data: maze.parse_prompt(words(data)), 8),
-        "answers": Target([f"{trace} {plan}".encode()], lambda data: parse_response(maze, vocabulary, words(data)), 8),
-        "answers judged": Target([f"{trace} {plan}".encode()], lambda data: judge.judge_text(problem, data.decode("utf-8", "replace")), 4),
+        "answers": Target([answer], lambda data: parse_response(maze, vocabulary, words(data)), 8),
+        "answers judged": Target([answer], text(judged), 4),
         "recipes": Target([(SHIPPED / "quickstart.toml").read_bytes()], at(directory / "recipe.toml", recipe)),
-        "changes of recipes": Target([b"train.steps=2000", b"train[0].steps=[1,2]", b"data.a.settings={width=3}"], change, 8),
-        "manifests": Target([manifest, plain], at(directory / "data" / "manifest.json", lambda: Dataset(directory / "data", verify=True)), 2),
+        "changes of recipes": Target(changes, change, 8),
+        "manifests": Target([manifest, plain], at(directory / "data" / "manifest.json", opened), 2),
         "vocabularies": Target([unsealed], at(directory / "vocabulary.json", lambda: Vocabulary.load(directory)), 4),
-        "models": Target([(model / "config.json").read_bytes(), json.dumps({"shape": shape, "trained": {}}).encode()],
-                         at(model / "config.json", lambda: read_model_config(model)), 4),
-        "weights": Target([(model / "model.safetensors").read_bytes()],
-                          at(model / "model.safetensors", lambda: load_tensors(model / "model.safetensors", repair="")), 2),
-        "rollouts": Target([(rollouts / "config.json").read_bytes(), json.dumps(config | {"model": {}}).encode()],
-                           at(rollouts / "config.json", read_rollouts), 2),
-        "manifests of rollouts": Target([b'{"answers": 0, "shards": [{"file": "rollouts-0.parquet", "digest": "00"}]}'],
-                                        at(rollouts / "manifest.json", read_rollouts), 2),
+        "models": Target(config_seeds, at(model / "config.json", lambda: read_model_config(model)), 4),
+        "weights": Target([(model / "model.safetensors").read_bytes()], at(model / "model.safetensors", weights), 2),
+        "rollouts": Target(rollout_seeds, at(rollouts / "config.json", read_rollouts), 2),
+        "manifests of rollouts": Target(
+            [(rollouts / "manifest.json").read_bytes(), b'{"answers": 0, "shards": [{"file": "a", "digest": "00"}]}'],
+            at(rollouts / "manifest.json", read_rollouts),
+            2,
+        ),
         "curves": Target([lines.encode()], at(metrics / "metrics.jsonl", lambda: read_metrics(metrics)), 2),
-    }  # fmt: skip
+    }
 
 
 def attempt(name: str, target: Target, data: bytes, directory: Path) -> str | None:

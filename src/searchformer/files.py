@@ -89,7 +89,7 @@ def parse_json(data: str | bytes, *, where: str) -> dict[str, Any]:
 
 def inside(directory: Path, name: str) -> Path:
     """The path of the file `name` of a directory; raises if the name leads anywhere else."""
-    if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+    if not 0 < len(name) < 256 or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise SearchformerError(f"{directory}: {shown(name)} is not the name of a file in this directory; refused")
     return directory / name
 

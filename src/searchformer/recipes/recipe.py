@@ -227,11 +227,11 @@ def _check(recipe: Recipe) -> None:
         with errors_of(f"data.{name}.settings"):
             make_domain(data.domain, data.settings)
         if data.start_goal_pairs > 1 and not shares:
-            raise SearchformerError(f"data.{name}.start_goal_pairs: {data.domain} tasks do not share layouts")
+            raise SearchformerError(f"data.{cut(name)}.start_goal_pairs: {cut(data.domain)} tasks do not share layouts")
     for name, parts in recipe.merge.items():
         if name in recipe.data:
-            raise SearchformerError(f"merge.{name}: there is a data.{name} already")
-        _check_names(parts, recipe.data, f"merge.{name}")
+            raise SearchformerError(f"merge.{cut(name)}: there is a data.{cut(name)} already")
+        _check_names(parts, recipe.data, f"merge.{cut(name)}")
     known = [*recipe.data, *recipe.merge]
     _check_names(recipe.evaluation.data or (), known, "evaluation.data")
     for index, entry in enumerate(recipe.train):
@@ -240,7 +240,7 @@ def _check(recipe: Recipe) -> None:
             most, there = max(entry.sequences or (0,)), recipe.data_named(name).tasks
             if most > there:
                 raise SearchformerError(
-                    f"train[{index}].sequences: {most:,} asked for, data.{name} has {there:,} tasks"
+                    f"train[{index}].sequences: {most:,} asked for, data.{cut(name)} has {there:,} tasks"
                 )
         for size in entry.model:
             with errors_of(f"train[{index}].model"):
@@ -250,7 +250,7 @@ def _check(recipe: Recipe) -> None:
 def _check_names(names: Iterable[str], known: Collection[str], path: str) -> None:
     for name in names:
         if name not in known:
-            raise SearchformerError(f"{path}: no data set {name!r}; there are {', '.join(known)}")
+            raise SearchformerError(f"{path}: no data set {shown(name)}; there are {cut(', '.join(known))}")
 
 
 @contextlib.contextmanager
@@ -259,7 +259,7 @@ def errors_of(path: str) -> Iterator[None]:
     try:
         yield
     except SearchformerError as error:
-        raise SearchformerError(f"{path}: {error}") from None
+        raise SearchformerError(f"{cut(path)}: {error}") from None
 
 
 # --- changing
@@ -292,7 +292,7 @@ def _set(place: Any, parts: list[str], value: Any, change: str) -> None:
         else:
             _set(place.setdefault(parts[0], {}), parts[1:], value, change)
     else:
-        raise SearchformerError(f"--set {shown(change)}: {parts[0]} would be inside of a plain value")
+        raise SearchformerError(f"--set {shown(change)}: {shown(parts[0])} would be inside of a plain value")
 
 
 def _value(text: str) -> Any:
