@@ -36,6 +36,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Two `A*` in a paragraph would put what is between them in italics, unlike on GitHub."""
+    code_or_name = re.compile(r"(^```.*?^```|`[^`\n]+`)|\bA\*", re.M | re.S)
+    return code_or_name.sub(lambda found: found[1] or r"A\*", markdown)
+
+
 def _site_text(text: str) -> str:
     """The text with links as they are on the site; pictures that do not exist yet, and links off the site, go."""
     text = re.sub(r"^!\[[^\]]*\]\(([^)]+)\)\n", lambda found: found[0] * (ROOT / found[1]).is_file(), text, flags=re.M)

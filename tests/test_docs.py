@@ -192,7 +192,9 @@ def test_the_site_builds_and_loads_nothing_from_the_network(tmp_path):
     assert {"index.html", "data.html", "contributing/domain.html"} <= built
     loaded = r"""<(?:script|img|iframe)[^>]*src=["']?https?:|<link[^>]*rel=["']?(?:stylesheet|preconnect)[^>]*https?:"""
     for name in built:
-        assert not re.search(loaded, (tmp_path / name).read_text(encoding="utf-8")), name
+        html = (tmp_path / name).read_text(encoding="utf-8")
+        assert not re.search(loaded, html), name
+        assert "A<em>" not in html, f"{name}: an A* begins italics"
 
 
 def test_the_tour_runs_from_the_first_cell_to_the_last(tmp_path, monkeypatch):
