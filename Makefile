@@ -1,8 +1,8 @@
-# make install | demo | test | check | bench: each sets up .venv first where it is missing or out of date.
+# make install | demo | test | check | bench | docs: each sets up .venv first where it is missing or out of date.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check bench clean
+.PHONY: install demo test check bench docs clean
 
 install: .venv/installed
 
@@ -11,10 +11,16 @@ install: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+# the S3 service of the tests wants other versions of our packages
+.venv-s3/installed: constraints-s3.txt
+	test -x .venv-s3/bin/python || $(PYTHON) -m venv .venv-s3
+	.venv-s3/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-s3.txt "moto[server]"
+	touch $@
+
 demo: install
 	$(BIN)/searchformer run quickstart --out runs/quickstart
 
-test: install
+test: install .venv-s3/installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install
@@ -26,5 +32,8 @@ check: install
 bench: install
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-s3 build dist site src/*.egg-info

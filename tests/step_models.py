@@ -11,6 +11,7 @@ from searchformer.search import Searcher
 from searchformer.solve import random_task
 from searchformer.tokens.grammar import write_text
 from searchformer.tokens.steps import longest_piece, token_kinds
+from searchformer.tokens.symbols import Symbols
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
 SHAPE = {"dim": 16, "layers": 2, "heads": 2, "ffn": 24, "shift": 2, "positions": 800}
@@ -34,9 +35,9 @@ class Searches:
         return responses, max(longest_piece(kinds[prompt[1:-1]], prompts=True) for prompt in self.prompts)
 
 
-def searches_of(domain: Domain, *, tasks: int = 2) -> Searches:
+def searches_of(domain: Domain, *, tasks: int = 2, vocabulary: Vocabulary | None = None) -> Searches:
     """Searches of the first random tasks of a domain."""
-    vocabulary = Vocabulary.of(domain.token_list())
+    vocabulary = vocabulary or Vocabulary.of(domain.token_list())
     prompts, responses = [], []
     for seed in range(tasks):
         task = random_task(domain, seed=seed)
@@ -47,13 +48,21 @@ def searches_of(domain: Domain, *, tasks: int = 2) -> Searches:
     return Searches(vocabulary, prompts, responses)
 
 
-def step_model(vocabulary: Vocabulary, places: int, prompt_places: int, *, seed: int = 0, **shape: int) -> Transformer:
+def step_model(
+    vocabulary: Vocabulary,
+    places: int,
+    prompt_places: int,
+    *,
+    seed: int = 0,
+    symbols: Symbols | None = None,
+    **shape: int,
+) -> Transformer:
     """A network whose every part, shift and copying included, has a say in what it writes."""
-    config = ModelConfig(
-        vocabulary=len(vocabulary), unit="step", places=places, prompt_places=prompt_places, **{**SHAPE, **shape}
-    )
+    config = ModelConfig(vocabulary=len(vocabulary), unit="step", **{**SHAPE, **shape})
+    count = symbols.count if symbols else len(vocabulary)
+    config = config.fitted(places=places, prompt_places=prompt_places, symbols=count)
     generator = torch.Generator().manual_seed(seed)
-    model = Transformer(config, generator=generator, kinds=token_kinds(vocabulary))
+    model = Transformer(config, generator=generator, kinds=token_kinds(vocabulary), symbols=symbols)
     for name, parameter in model.named_parameters():
         if "shift" in name or "copy_" in name:
             torch.nn.init.normal_(parameter, std=0.5, generator=generator)

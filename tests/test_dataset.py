@@ -21,7 +21,7 @@ from searchformer.dataset.shards import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, Dataset, schema
 from searchformer.domains import domain_names, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.files import LOCK, locked
+from searchformer.files import LOCK, locked, read_json, write_json
 from searchformer.search import Options, Searcher
 from searchformer.search.validate import Validator, codes_of
 from searchformer.tokens.grammar import parse_response, write_response
@@ -390,7 +390,7 @@ def test_a_truncated_an_altered_and_a_missing_shard_are_named(copy):
 def test_a_shard_that_cannot_be_read_is_named(copy):
     shard = copy / "test-00000.parquet"
     shard.write_bytes(shard.read_bytes()[:200])
-    with pytest.raises(SearchformerError, match=r"test-00000\.parquet cannot be read"):
+    with pytest.raises(SearchformerError, match=r"test-00000\.parquet is truncated or altered"):
         list(Dataset(copy).batches("test"))
 
 
@@ -401,9 +401,9 @@ def test_the_vocabulary_of_another_data_set_is_refused(copy, made):
 
 
 def test_an_altered_vocabulary_is_refused(copy):
-    stored = json.loads((copy / "vocabulary.json").read_text())
+    stored = read_json(copy / "vocabulary.json", what="vocabulary")
     stored["tokens"][5:7] = stored["tokens"][6:4:-1]
-    (copy / "vocabulary.json").write_text(json.dumps(stored))
+    write_json(copy / "vocabulary.json", stored)
     with pytest.raises(SearchformerError, match="was altered"):
         Dataset(copy)
 
@@ -426,9 +426,9 @@ def test_appending_to_spoilt_shards_is_refused(copy):
     ],
 )
 def test_a_manifest_with_a_wrong_field_is_refused_by_its_name(copy, spoil, message):
-    stored = json.loads((copy / "manifest.json").read_text())
+    stored = read_json(copy / "manifest.json", what="manifest")
     spoil(stored)
-    (copy / "manifest.json").write_text(json.dumps(stored))
+    write_json(copy / "manifest.json", stored)
     with pytest.raises(SearchformerError, match=message):
         Dataset(copy)
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from documents import blocks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -483,20 +484,18 @@ def test_an_entry_point_that_is_no_domain_is_named(value, message, monkeypatch):
     assert str(caught.value).startswith(message)
 
 
-def readme_example():
-    (block,) = re.findall(
-        r"```python\n(\"\"\"The sliding-tile puzzle.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL
-    )
-    return block
+def page_example():
+    (example,) = (block.text for block in blocks("docs/contributing/domain.md") if block.title)
+    return example
 
 
-def test_the_readmes_example_is_the_shipped_domain_in_at_most_80_lines():
-    assert readme_example() == (FOLDER / "tiles.py").read_text()
-    assert len(readme_example().splitlines()) <= 80
+def test_the_pages_example_is_the_shipped_domain_in_at_most_80_lines():
+    assert page_example() == (FOLDER / "tiles.py").read_text()
+    assert len(page_example().splitlines()) <= 80
 
 
-def test_a_package_of_ones_own_registers_a_domain_as_the_readme_says(tmp_path):
-    (tmp_path / "slide.py").write_text(readme_example().replace('= "tiles"', '= "slide"'))
+def test_a_package_of_ones_own_registers_a_domain_as_the_page_says(tmp_path):
+    (tmp_path / "slide.py").write_text(page_example().replace('= "tiles"', '= "slide"'))
     about = tmp_path / "slide-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slide\nVersion: 1.0\n")

@@ -386,7 +386,11 @@ def test_a_map_alone_is_no_task(save):
         ("type octile\ndepth 2\n", (2, 1), "expected 'type octile', 'height N' and 'width N', once each, then 'map'"),
         ("type octile\nheight 0\n", (2, 8), f"height is a number from 1 to {MAX_LINE}"),
         ("type octile\nwidth 99999\n", (2, 7), f"width is a number from 1 to {MAX_LINE}"),
-        (MAP.replace("GS", "Gx"), (5, 3), "unknown character 'x'"),
+        (
+            MAP.replace("GS", "Gx"),
+            (5, 3),
+            "unknown character 'x': an octile map has . G S (free) and @ O T W (blocked) only",
+        ),
         (MAP.replace("GS", "G"), (5, 3), "a row has 3 cells; this one has 2"),
         (MAP.replace("GS", "G.."), (5, 4), "a row has 3 cells; this one has 4"),
         (MAP.replace("@TW\n", ""), (6, 1), "the file ends after 1 of 2 rows"),

@@ -14,9 +14,11 @@ from command import invoke
 from searchformer.dataset.audit import audit_leakage, length_quantiles
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
-from searchformer.dataset.store import PARTS, SPLITS, Dataset, file_digest
+from searchformer.dataset.store import PARTS, SPLITS, Dataset
+from searchformer.digests import file_digest
 from searchformer.domains import domain_names, make_domain
 from searchformer.errors import SearchformerError
+from searchformer.files import read_json, write_json
 from searchformer.search.drawing import draw_plan
 
 SETTINGS = {"maze": {"width": 4, "height": 4}, "sokoban": {"width": 6, "height": 6, "boxes": 1}}
@@ -45,11 +47,11 @@ def change(directory, split, new):
     path = directory / f"{split}-00000.parquet"
     table = new(pq.read_table(path))
     pq.write_table(table, path)
-    stored = json.loads((directory / "manifest.json").read_text())
+    stored = read_json(directory / "manifest.json", what="manifest")
     for shard in stored["shards"]:
         if shard["file"] == path.name:
             shard.update(digest=file_digest(path), rows=table.num_rows)
-    (directory / "manifest.json").write_text(json.dumps(stored))
+    write_json(directory / "manifest.json", stored)
 
 
 def inspect(*arguments):

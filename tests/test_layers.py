@@ -13,7 +13,8 @@ from searchformer.cli import COMMANDS
 
 PACKAGE = Path(searchformer.__file__).parent
 ROOMS = [
-    {"errors", "files", "lifetime", "seeding", "records", "display", "compiling", "options"},
+    {"addresses", "digests", "errors", "files", "lifetime", "seeding", "records", "display", "compiling", "options"},
+    {"engines"},
     {"domains"},
     {"search"},
     {"tokens"},
@@ -26,8 +27,8 @@ ROOMS = [
     {"report"},
     {"pretrained"},
     {"solve"},
-    {"interop", "engines", "recipes", "web"},
-    {"commands"},
+    {"interop", "recipes", "web"},
+    {"api", "commands", "envs"},
     {"cli"},
     {"__main__"},
 ]

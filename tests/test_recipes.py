@@ -233,7 +233,7 @@ def test_set_changes_all_entries_or_one_and_reads_toml_values(tmp_path):
         ("train.steps", "expected a.b=c"),
         ("=3", "expected a.b=c"),
         ("train[2].steps=3", "the recipe has entries 0 to 0 there"),
-        ("title.short=3", "short would be inside of a plain value"),
+        ("title.short=3", "'short' would be inside of a plain value"),
     ],
 )
 def test_a_wrong_set_says_what_is_wrong_with_it(tmp_path, change, message):

@@ -160,7 +160,7 @@ def test_a_run_waits_for_the_workers_that_a_killed_one_left_behind(
 ) -> None:
     monkeypatch.setattr(store, "WAIT_SECONDS", 0.2)
     with (
-        store.worker_locked(tmp_path, 0, 1),
+        store.share_locked(tmp_path, 0, 1),
         pytest.raises(SearchformerError, match="another process is writing rollouts"),
     ):
         roll_out(options(model, data, tmp_path))

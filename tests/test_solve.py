@@ -362,7 +362,7 @@ def test_settings_of_the_domain_are_options_wherever_they_stand(command, tmp_pat
         (["--random", "chess"], "no domain is called 'chess'"),
         (["--random", "maze", "--modle", "x"], "maze has no option '--modle'"),
         (["--random", "maze", "--planner", "astar", "--max-expansions", "1"], "gave up after closing 1 nodes"),
-        (["missing.jsonl"], "cannot read missing.jsonl"),
+        (["missing.jsonl"], "missing.jsonl: cannot be read: No such file"),
         (["--random", "maze:4x4", "--model", "missing"], "missing holds no model"),
     ],
 )

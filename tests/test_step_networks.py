@@ -12,6 +12,7 @@ from step_models import SHAPE, Searches, padded, searches_of, step_model
 
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
+from searchformer.files import read_json, write_json
 from searchformer.model import SIZES, ModelConfig, Transformer, load_model, make_config, read_model_config, save_model
 from searchformer.model.head import LEAST_MASS
 from searchformer.model.layers import mix_with_earlier
@@ -239,9 +240,9 @@ def test_token_networks_are_stored_with_the_fields_that_older_versions_know(stor
     found = set(json.loads((directory / "step/config.json").read_text())["shape"])
     assert found - known == {"unit", "shift", "places", "prompt_places"}
     assert ModelConfig.model_config["extra"] == "forbid"
-    later = json.loads((directory / "token/config.json").read_text())
+    later = read_json(directory / "token/config.json", what="model")
     later["shape"]["unheard_of"] = 1
-    (directory / "token/config.json").write_text(json.dumps(later))
+    write_json(directory / "token/config.json", later)
     with pytest.raises(SearchformerError, match="does not describe a model") as caught:
         read_model_config(directory / "token")
     assert "unheard_of" in str(caught.value)
@@ -442,3 +443,41 @@ def test_narrow_caches_keep_probabilities_close(maze, kind, precision):
         if one.tokens.tolist() == other.tokens.tolist():
             assert one.log_probability == pytest.approx(other.log_probability, abs=0.3)
     assert any(one.log_probability != other.log_probability for one, other in zip(narrow, exact, strict=True))
+
+
+# --- limits, in positions
+
+
+def test_positions_are_counted_in_steps_and_the_last_one_ends_an_answer(maze, backend):
+    """Positions hold several tokens each; sampling goes on to the end of the last one, forced tokens or not."""
+    model, prompts = step_model(maze.vocabulary, *maze.places, positions=24), prompts_of(maze)
+    engine = Engine(model, maze.vocabulary, backend=backend(model), slots=3)
+    for prefix in ([], inside_a_step(maze), maze.responses[0][1:-1].tolist()):
+        settings = {"max_tokens": model.config.most_tokens, "prefix": prefix, "automaton": endless(maze.vocabulary)}
+        expected = naive_answers(model, prompts[:2], samples=2, **settings)
+        found = engine.sample_all(prompts[:2], samples=2, **settings)
+        assert_same(found, expected)
+        assert {answer.finish for answer in found} == {"max_tokens"}
+        for answer in found:
+            response = np.array([[BOS, *answer.tokens, EOS]])
+            counts = model.cutter.responses(response, np.array([response.shape[1]])).counts
+            assert counts[0] == 25  # the last piece is eos, which was not written
+        assert max(len(answer.tokens) for answer in found) > 24
+
+
+def test_limits_that_positions_cannot_hold_are_refused_in_one_line(maze):
+    longest = max(len(prompt) for prompt in maze.prompts)
+    model = step_model(maze.vocabulary, *maze.places, positions=longest - 2)
+    engine = Engine(model, maze.vocabulary)
+    assert len(engine.sample_all(prompts_of(maze), samples=1, max_tokens=5)) == len(maze.prompts)
+    most = model.config.positions * model.config.places
+    with pytest.raises(SearchformerError, match=f"max_tokens is from 1 to {most}, the model's limit; found {most + 1}"):
+        engine.sample_all(prompts_of(maze), samples=1, max_tokens=most + 1)
+    short = step_model(maze.vocabulary, *maze.places, positions=3)
+    with pytest.raises(SearchformerError, match=r"has \d+ steps with bos and eos; the model takes 3"):
+        Engine(short, maze.vocabulary).sample_all(prompts_of(maze), samples=1)
+    with (
+        torch.inference_mode(),
+        pytest.raises(SearchformerError, match=r"of \d+ steps is longer than the model's limit of 3"),
+    ):
+        short.losses(inputs_of(short, maze.prompts, maze.responses))

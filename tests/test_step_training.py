@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -242,3 +243,39 @@ def test_the_whole_way_from_training_to_solving_works_on_the_command_line(datase
     assert (config.unit, config.places, facts["bootstrap_round"]) == ("step", 5, 1)
     solved = call("solve", "--random", "maze:4x4", "--model", directory, "--samples", 6, "--seed", 1)
     assert sum(solved["answers"].values()) == 6
+
+
+def test_the_models_limit_counts_steps_where_they_are_its_positions(dataset, tmp_path):
+    sequences = Sequences(dataset, "train")
+    cutter = fresh(dataset).cutter
+    batch = sequences.batch(np.arange(len(sequences)))
+    prompts = cutter.prompts(batch.prompts, batch.prompt_lengths).counts
+    longest = max(prompts.max(), cutter.responses(batch.responses, batch.response_lengths).counts.max())
+    assert longest < sequences.response_lengths.max() - 1
+    train(options(dataset, steps=1, model=f"{SHAPE},positions={longest}"), tmp_path / "fits")
+    with pytest.raises(
+        SearchformerError, match=f"has a sequence of {longest} steps, the model's limit is {longest - 1}"
+    ):
+        train(options(dataset, steps=1, model=f"{SHAPE},positions={longest - 1}"), tmp_path / "does-not")
+    assert not (tmp_path / "does-not" / "model").exists()
+
+
+def test_compiled_blocks_train_to_the_same_losses(dataset, tmp_path):
+    """In a process of its own: what torch.compile makes stays in the process."""
+    if not any(map(shutil.which, ("g++", "clang++"))):
+        with pytest.raises(SearchformerError, match="--compile needs a C\\+\\+ compiler"):
+            train(options(dataset, compile=True), tmp_path / "compiled")
+        return
+    train(options(dataset), tmp_path / "plain")
+    command = [sys.executable, "-m", "searchformer", "train", *arguments(dataset, tmp_path / "compiled", "--compile")]
+    subprocess.run(command, env=environment(), check=True)
+    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), abs=1e-4)
+    assert json.loads((tmp_path / "compiled" / "config.json").read_text())["compile"] is True
+
+
+def test_without_a_compiler_compiling_is_refused_before_anything_is_written(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SearchformerError, match="--compile needs a C\\+\\+ compiler on the CPU") as caught:
+        train(options(dataset, compile=True), tmp_path / "compiled")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "compiled" / "model").exists()

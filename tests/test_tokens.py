@@ -1,7 +1,6 @@
 """Tokens: vocabularies and digests, prompts and responses that round-trip, parse errors by name, the automaton."""
 
 import itertools
-import json
 import pickle
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from searchformer.domains import TaskError, make_domain
 from searchformer.errors import SearchformerError
+from searchformer.files import read_json, write_json
 from searchformer.search import Options, Searcher
 from searchformer.tokens import grammar
 from searchformer.tokens.grammar import (
@@ -104,9 +104,9 @@ def test_the_digest_changes_with_the_tokens_and_their_order(tokens, data):
 )
 def test_a_spoilt_vocabulary_is_refused(tmp_path, spoil, message):
     vocabulary_of(make_domain("maze")).save(tmp_path)
-    stored = json.loads((tmp_path / "vocabulary.json").read_text())
+    stored = read_json(tmp_path / "vocabulary.json", what="vocabulary")
     spoil(stored)
-    (tmp_path / "vocabulary.json").write_text(json.dumps(stored))
+    write_json(tmp_path / "vocabulary.json", stored)
     with pytest.raises(SearchformerError, match=message):
         Vocabulary.load(tmp_path)
 

@@ -1,16 +1,43 @@
-"""Transformers that learn to plan by imitating A*, then search less than A* does."""
+"""Transformers that learn to plan by imitating A*, then search less than A* does.
 
+The names below are loaded when they are first used, so that `import searchformer` takes no time.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from searchformer.records import Verdict
+    from searchformer.api import generate, judge, load, load_dataset, sample, trace
+    from searchformer.domains import Domain, make_domain
+    from searchformer.interop.tasks import read_tasks
+    from searchformer.solve import solve
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "judge"]
+__all__ = [
+    "Domain",
+    "__version__",
+    "generate",
+    "judge",
+    "load",
+    "load_dataset",
+    "make_domain",
+    "read_tasks",
+    "sample",
+    "solve",
+    "trace",
+]
+
+_MODULES = {"Domain": "domains", "make_domain": "domains", "read_tasks": "interop.tasks"}
+"""Where a name is; those that are not here are in `api`. `solve` is a room that can be called."""
 
 
-def judge(task: dict[str, Any], answer: str, *, paper: bool = False, **settings: Any) -> "Verdict":
-    """Judge an answer (space-separated tokens, without bos and eos) to a task in JSON; see `evaluate.judge`."""
-    from searchformer.evaluate.judge import judge as judge_answer
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "solve":
+        return import_module("searchformer.solve")
+    return getattr(import_module(f"searchformer.{_MODULES.get(name, 'api')}"), name)
 
-    return judge_answer(task, answer, paper=paper, **settings)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -20,7 +20,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__, compiling
-from searchformer.errors import SearchformerError
+from searchformer.errors import Interrupted, SearchformerError, cut
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
@@ -35,7 +35,30 @@ COMMANDS = {
     "bootstrap": "Fine-tune a model on its own shorter searches, round by round.",
     "run": "Run a whole experiment from a recipe.",
     "solve": "Plan with a model: a task in, a verified plan out.",
+    "serve": "The browser app: watch A* and a Transformer search.",
+    "play": "Play a maze or a Sokoban level in the terminal.",
 }
+GROUPS = {
+    "import": (
+        "Other people's checkpoints, data sets and tasks in.",
+        {
+            "meta-checkpoint": "A published checkpoint as a model directory.",
+            "mongodump": "A published MongoDB archive as a data set; no server is needed.",
+            "mongodb": "A data set of a MongoDB server as one of ours.",
+            "tasks": "Tasks of any file that `trace` reads as a data set.",
+        },
+    ),
+    "export": (
+        "Models, data sets and searches for other people's tools.",
+        {
+            "meta-checkpoint": "A model in the layout of the published checkpoints.",
+            "mongodb": "A data set into a MongoDB server, in the published layout.",
+            "hub": "A model or data set with its card, for the Hugging Face Hub.",
+            "posthoc": "A search for Posthoc, the path-finding visualiser.",
+        },
+    ),
+}
+"""Commands of several kinds: a function per kind in `commands/import_.py` and `commands/export_.py`."""
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
@@ -55,10 +78,18 @@ def make_app(asked: str | None = None) -> App:
         result_action="return_value",
         exit_on_error=False,
         print_error=False,
+        suppress_keyboard_interrupt=False,
     )
     for place, (name, summary) in enumerate(COMMANDS.items()):
         text = _paragraphs(name) if name == asked else summary
         app.command(f"searchformer.commands.{name}:run", name=name, help=text, sort_key=place)
+    for name, (summary, kinds) in GROUPS.items():
+        group = App(name=name, help=summary, sort_key=len(COMMANDS))
+        app.command(group)
+        for place, (kind, line) in enumerate(kinds.items()):
+            function = kind.replace("-", "_")
+            text = _paragraphs(f"{name}_", function) if name == asked else line
+            group.command(f"searchformer.commands.{name}_:{function}", name=kind, help=text, sort_key=place)
     return app
 
 
@@ -78,8 +109,9 @@ def run(words: Sequence[str]) -> int:
     try:
         make_app(command)(words)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("searchformer: interrupted; run the same command again to continue", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        stands = f", {interrupt}" if isinstance(interrupt, Interrupted) else ""
+        print(f"searchformer: interrupted{stands}; run the same command again to continue", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever reads our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -88,7 +120,11 @@ def run(words: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         code, line = _explain(error)
-        hint = f"; see searchformer {f'{command} ' if command in COMMANDS else ''}--help" if code == WRONG_USAGE else ""
+        hint = (
+            f"; see searchformer {f'{command} ' if command in (*COMMANDS, *GROUPS) else ''}--help"
+            if code == WRONG_USAGE
+            else ""
+        )
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE
@@ -118,7 +154,7 @@ def _explain(error: Exception) -> tuple[int, str]:
             return WRONG_USAGE, option_error(wrong)
     if isinstance(error, CycloptsError):
         return WRONG_USAGE, _usage_error(error)
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = f"{type(error).__name__}: {cut(str(error))}"
     return FAILED, f"unexpected {text}; --debug shows where it comes from"
 
 
@@ -138,9 +174,9 @@ def _usage_error(error: CycloptsError) -> str:
 # --- help
 
 
-def _paragraphs(command: str) -> str:
+def _paragraphs(command: str, function: str = "run") -> str:
     """The docstring of a command's function, each paragraph as one line."""
-    text = inspect.getdoc(import_module(f"searchformer.commands.{command}").run) or ""
+    text = inspect.getdoc(getattr(import_module(f"searchformer.commands.{command}"), function)) or ""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

@@ -1,5 +1,28 @@
-"""The one error that users see: the command line prints it as a single line and exits with 1."""
+"""The one error that users see, and how it quotes what was found."""
+
+from typing import Any
+
+SHOWN = 80
+"""Most characters of what was found that a message shows."""
 
 
 class SearchformerError(Exception):
     """Input from outside is not what was expected. The message says what was expected, what was found, what to do."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after what could be saved was saved. The message says where the work stands."""
+
+
+def shown(value: Any) -> str:
+    """A value as a message quotes it: as Python writes it, in one line, cut to the first characters."""
+    try:
+        return cut(repr(value))
+    except (ValueError, RecursionError):  # whole numbers of thousands of digits, lists nested as deep
+        return f"a {type(value).__name__} that is too large to show"
+
+
+def cut(text: str) -> str:
+    """The beginning of a text, in one line that any terminal can print."""
+    line = " ".join(text[: 4 * SHOWN].split()).encode("utf-8", "backslashreplace").decode()
+    return line if len(line) <= SHOWN and len(text) <= 4 * SHOWN else line[: SHOWN - 3] + "..."

@@ -8,14 +8,18 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import filelock
 
-from searchformer.errors import SearchformerError
+from searchformer.digests import sealed, unsealed
+from searchformer.errors import SearchformerError, cut, shown
 
+MOST_JSON_BYTES = 1 << 28
+"""A JSON file is read into memory whole; the manifest of 10^9 tasks takes a tenth of this."""
 LOCK = ".lock"
 """Name of the lock file. It may stay behind: what counts is whether a process holds it."""
 
@@ -46,19 +50,48 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON to `path`, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write `value` with the digest of its content as indented JSON to `path`, whole or not at all."""
+    write_text(path, json.dumps(sealed(value), indent=1, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, *, what: str) -> Any:
-    """The JSON value in `path`; an error names `what` was expected there."""
+def read_json(path: Path, *, what: str) -> dict[str, Any]:
+    """The JSON object in `path`, its digest checked and left out; an error names `what` was expected there."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            data = file.read(MOST_JSON_BYTES + 1)
     except FileNotFoundError:
         raise SearchformerError(f"{path.parent} holds no {what}: {path.name} is missing") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise SearchformerError(f"{path} is not a readable {what}: {error}") from error
+    except OSError as error:
+        raise SearchformerError(f"{path} is not a readable {what}: {error.strerror or error}") from error
+    if len(data) > MOST_JSON_BYTES:
+        raise SearchformerError(f"{path} is not a readable {what}: it has more than {MOST_JSON_BYTES:,} bytes")
+    value = parse_json(data, where=f"{path} is not a readable {what}")
+    return unsealed(value, where=str(path))
+
+
+def parse_json(data: str | bytes, *, where: str) -> dict[str, Any]:
+    """The JSON object in a text; whatever is wrong with it becomes one line that begins with `where`."""
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8-sig")
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates are JSON, but not text
+    except RecursionError:
+        raise SearchformerError(f"{where}: its brackets are nested too deep") from None
+    except UnicodeError:
+        raise SearchformerError(f"{where}: it is not text in UTF-8") from None
+    except ValueError as error:  # also numbers of thousands of digits
+        raise SearchformerError(f"{where}: {cut(str(error))}") from None
+    if not isinstance(value, dict):
+        raise SearchformerError(f"{where}: expected a JSON object; found {shown(value)}")
+    return value
+
+
+def inside(directory: Path, name: str) -> Path:
+    """The path of the file `name` of a directory; raises if the name leads anywhere else."""
+    if not 0 < len(name) < 256 or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise SearchformerError(f"{directory}: {shown(name)} is not the name of a file in this directory; refused")
+    return directory / name
 
 
 def make_directory(path: Path) -> Path:
@@ -68,6 +101,25 @@ def make_directory(path: Path) -> Path:
     except OSError as error:
         raise SearchformerError(f"cannot create the directory {path}: {error.strerror or error}") from error
     return path
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Yield a temporary directory that becomes `path` when the block succeeds, and vanishes when it fails.
+
+    A `path` that holds anything is refused before the block runs.
+    """
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise SearchformerError(f"{path} is not empty; choose another directory")
+    make_directory(path.parent)
+    temporary = make_directory(temporary_beside(path))
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise SearchformerError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -92,7 +144,7 @@ def require_same(found: Mapping[str, Any], asked: Mapping[str, Any], *, where: P
     before, now = _flat(found), _flat(asked)
     different = [path for path in now if before.get(path) != now[path]]
     if different:
-        changes = "; ".join(f"{path} was {before.get(path)!r}, now {now[path]!r}" for path in different[:3])
+        changes = "; ".join(f"{path} was {shown(before.get(path))}, now {shown(now[path])}" for path in different[:3])
         more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
         raise SearchformerError(
             f"{where} holds {what} with other options ({changes}{more}); choose another directory or the same options"

@@ -16,7 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, cut
 
 
 class MayChange:
@@ -74,7 +74,7 @@ def option_error(error: ValidationError) -> str:
     if not first["loc"]:
         return message
     name = option_name("-".join(map(str, first["loc"])))
-    given = "" if first["type"] in ("missing", "extra_forbidden") else f" {shlex.quote(str(first['input']))}"
+    given = "" if first["type"] in ("missing", "extra_forbidden") else f" {shlex.quote(cut(str(first['input'])))}"
     return f"{name}{given}: {message}"
 
 

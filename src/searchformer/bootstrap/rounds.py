@@ -19,10 +19,14 @@ from typing import Any
 
 from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.bootstrap.select import rule_named, select
-from searchformer.dataset.store import MANIFEST, Dataset, file_digest
+from searchformer.dataset.store import MANIFEST, Dataset
+from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
+from searchformer.engines.base import Engine
+from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import evaluate
+from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import locked, read_json, require_same, write_json
 from searchformer.model.storage import WEIGHTS
 from searchformer.rollout.options import RolloutOptions
@@ -32,31 +36,33 @@ from searchformer.train.options import LearningOptions, TrainOptions
 from searchformer.train.setup import model_directory
 
 
-def bootstrap(options: BootstrapOptions, out: Path, *, display: Display | None = None) -> dict[str, Any]:
+def bootstrap(
+    options: BootstrapOptions, out: Path, *, display: Display | None = None, engine: Engine | None = None
+) -> dict[str, Any]:
     """Run all rounds, or continue those in `out`; returns what bootstrap.json says."""
     rule_named(options.rule)
     with locked(out, doing="bootstrapping"):
-        return _bootstrap(options, out, display or Silent())
+        return _bootstrap(options, out, display or Silent(), engine or LocalEngine())
 
 
-def _bootstrap(options: BootstrapOptions, out: Path, display: Display) -> dict[str, Any]:
+def _bootstrap(options: BootstrapOptions, out: Path, display: Display, engine: Engine) -> dict[str, Any]:
     _require_same(options, out)
     rule = f"{options.rule}, fresh tasks" if options.fresh else options.rule
     state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": rule, "rounds": []}
-    _evaluate_round(options, out, state, 0, model_directory(options.model), display)
+    _evaluate_round(options, out, state, 0, model_directory(options.model), display, engine)
     model, data = model_directory(options.model), options.data
     for number in range(1, options.rounds + 1):
         folder = out / f"round-{number}"
-        selected = _select(options, folder, model, data, number, display)
+        selected = _select(options, folder, model, data, number, display, engine)
         model = _fine_tune(options, folder, model, folder / "data", number, display)
         data = options.data if options.fresh else folder / "data"
-        _evaluate_round(options, out, state, number, model, display, selected=selected)
+        _evaluate_round(options, out, state, number, model, display, engine, selected=selected)
     if options.control:
         model = model_directory(options.model)
         for number in range(1, options.rounds + 1):
             folder = out / f"control-{number}"
             model = _fine_tune(options, folder, model, options.data, number, display)
-            _evaluate_round(options, out, state, number, model, display, control=True)
+            _evaluate_round(options, out, state, number, model, display, engine, control=True)
     return state
 
 
@@ -78,7 +84,7 @@ def _require_same(options: BootstrapOptions, out: Path) -> None:
 
 
 def _select(
-    options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, display: Display
+    options: BootstrapOptions, folder: Path, model: Path, data: Path, number: int, display: Display, engine: Engine
 ) -> dict[str, Any]:
     """Sample answers to training tasks and write the round's data set; the counts of the selection."""
     counts = folder / "selection.json"
@@ -91,10 +97,11 @@ def _select(
     display.say(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
     asked = {"split": "train", "tasks": tasks, "skip": skip, "seed": options.seed + number}
     asked |= options.model_dump(include={"samples", "temperature"})
-    _roll_out(options, model, data, folder / "answers", display, **asked)
+    _roll_out(options, model, data, folder / "answers", display, engine, **asked)
     display.say(f"round {number}: selecting ({options.rule})")
     rollouts = Rollouts.open(folder / "answers")
-    selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number, display=display)
+    verdicts = verdicts_of(rollouts, display=display, engine=engine)
+    selection = select(dataset, rollouts, folder / "data", rule=options.rule, round_number=number, verdicts=verdicts)
     write_json(counts, vars(selection))
     if not selection.replaced:
         display.say(
@@ -109,11 +116,13 @@ def _select(
     return vars(selection)
 
 
-def _roll_out(options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, **values: Any) -> None:
+def _roll_out(
+    options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, engine: Engine, **values: Any
+) -> None:
     from searchformer.rollout.dispatch import roll_out
 
     rollout = RolloutOptions(model=model, data=data, out=out, device=options.device, **values)
-    if not roll_out(rollout, display=display)["complete"]:
+    if not roll_out(rollout, display=display, engine=engine)["complete"]:
         raise SearchformerError(f"{out}: answers are missing; run the same command again")
 
 
@@ -148,6 +157,7 @@ def _evaluate_round(
     number: int,
     model: Path,
     display: Display,
+    engine: Engine,
     *,
     selected: dict[str, Any] | None = None,
     control: bool = False,
@@ -160,8 +170,8 @@ def _evaluate_round(
         tasks = options.eval_tasks or Dataset(data).rows("test")
         display.say(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
         asked = {"split": "test", "tasks": tasks, "samples": options.eval_samples, "seed": options.seed}
-        _roll_out(options, model, data, rollout, display, **asked)
-        evaluate(rollout, display=display)
+        _roll_out(options, model, data, rollout, display, engine, **asked)
+        evaluate(rollout, display=display, engine=engine)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]
     lengths = f"A* length / model length {ratio:.3f}, " if ratio else ""

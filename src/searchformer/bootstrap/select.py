@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
-from searchformer.dataset.store import MANIFEST, Dataset, file_digest, finish, schema
+from searchformer.dataset.store import MANIFEST, Dataset, finish, schema
+from searchformer.digests import file_digest
 from searchformer.display import Display
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.evaluate.judge import OPTIMAL
 from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import make_directory, replacing
@@ -52,7 +53,7 @@ def rule_named(name: str) -> Rule:
     """The rule of this name."""
     if name not in RULES:
         known = "; ".join(f"{key}: {rule.explanation}" for key, rule in RULES.items())
-        raise SearchformerError(f"no selection rule is called {name!r}; there are {known}")
+        raise SearchformerError(f"no selection rule is called {shown(name)}; there are {known}")
     return RULES[name]
 
 
@@ -82,9 +83,19 @@ class Selection:
 
 
 def select(
-    data: Dataset, rollouts: Rollouts, out: Path, *, rule: str, round_number: int, display: Display | None = None
+    data: Dataset,
+    rollouts: Rollouts,
+    out: Path,
+    *,
+    rule: str,
+    round_number: int,
+    display: Display | None = None,
+    verdicts: pa.Table | None = None,
 ) -> Selection:
-    """Write the data set of the next round to `out`: the rolled-out training tasks, and the test split as it is."""
+    """Write the data set of the next round to `out`: the rolled-out training tasks, and the test split as it is.
+
+    `verdicts` are those of the answers, if they are known already.
+    """
     current = {task: length for task, length in _shortest_lengths(data).items() if task in rollouts.prompts}
     if len(current) != len(rollouts.prompts):
         raise SearchformerError(f"{rollouts.directory} answers tasks that {data.directory} does not have for training")
@@ -92,13 +103,14 @@ def select(
         raise SearchformerError(
             f"{rollouts.directory} answers {rollouts.config['split']} tasks; only training tasks may be used"
         )
-    chosen = _choose(rollouts, current, rule_named(rule), display)
+    verdicts = verdicts_of(rollouts, display=display) if verdicts is None else verdicts
+    chosen = _choose(rollouts, current, rule_named(rule), verdicts)
     make_directory(out)
     columns = schema(data.vocabulary, [pa.field("source", pa.string(), nullable=False)])
     files = dict.fromkeys(_write_train(data, chosen, current, out, columns, f"round-{round_number}"), "train")
     for shard in data.shards("test"):
         with replacing(out / shard.file) as temporary:
-            shutil.copyfile(data.directory / shard.file, temporary)
+            shutil.copyfile(data.path_of(shard), temporary)
         files[shard.file] = "test"
     made = {"rule": rule, "round": round_number, "from": file_digest(data.directory / MANIFEST)}
     finish(out, files, config={**data.manifest.config, "bootstrap": made}, vocabulary=data.vocabulary)
@@ -122,11 +134,9 @@ def _shortest_lengths(data: Dataset) -> dict[str, int]:
     return shortest
 
 
-def _choose(
-    rollouts: Rollouts, current: dict[str, int], rule: Rule, display: Display | None
-) -> dict[str, list[Candidate]]:
+def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: pa.Table) -> dict[str, list[Candidate]]:
     """The best candidates of each task, the shortest first."""
-    lengths = _candidate_lengths(verdicts_of(rollouts, display=display), current, rule)
+    lengths = _candidate_lengths(verdicts, current, rule)
     best: dict[str, list[Candidate]] = {}
     for task, sample, ids, _ in rollouts.answers():
         if (task, sample) in lengths:

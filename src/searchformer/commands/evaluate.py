@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from searchformer.commands.options import Flat, Json
+from searchformer.engines.options import EngineOptions, make_engine
 from searchformer.options import OptionsModel
 
 
@@ -20,6 +21,8 @@ class EvaluateOptions(OptionsModel):
     """Judge by the published tables' looser rule."""
     astar_runs: int = Field(default=64, ge=1)
     """Runs of A* per task to compare lengths with."""
+    workers: int | None = Field(default=None, ge=1)
+    """Processes, 1 if left out; on Ray, actors, one per processor."""
 
 
 def run(
@@ -27,13 +30,16 @@ def run(
     /,
     *,
     options: Annotated[EvaluateOptions, Flat] = EvaluateOptions(),
+    where: Annotated[EngineOptions, Flat] = EngineOptions(),
     as_json: Json = False,
 ) -> None:
     """Judge every answer, print the scores with 95% intervals over tasks, write metrics.json and verdicts.parquet."""
+    from searchformer.addresses import working_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.evaluate.evaluation import evaluate
 
-    metrics = evaluate(directory, display=TerminalDisplay(), **options.model_dump())
+    with working_copy(directory) as here:
+        metrics = evaluate(here, display=TerminalDisplay(), engine=make_engine(where), **options.model_dump())
     if as_json:
         print(json.dumps({"out": str(directory), "tasks": metrics["tasks"], "metrics": metrics["metrics"]}))
     else:

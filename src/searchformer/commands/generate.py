@@ -9,14 +9,15 @@ from pydantic import Field
 
 from searchformer.commands.options import DomainName, Flat, Json, Settings, domain_settings
 from searchformer.dataset.options import GenerateOptions, TaskOptions
+from searchformer.engines.options import EngineOptions, make_engine
 from searchformer.options import OptionsModel
 
 
 class WorkOptions(OptionsModel):
     """How many processes make it, and whether it adds to an existing data set."""
 
-    workers: int = Field(default=1, ge=1)
-    """Processes; the result is the same for any number."""
+    workers: int | None = Field(default=None, ge=1)
+    """Processes, 1 if left out; on Ray, actors, one per processor. The result is the same for any number."""
     append: bool = False
     """Add --tasks more tasks to the data set in --out."""
 
@@ -28,6 +29,7 @@ def run(
     options: Annotated[TaskOptions, Flat] = TaskOptions(),
     out: Annotated[Path, Parameter(help="Directory for the data set.")],
     work: Annotated[WorkOptions, Flat] = WorkOptions(),
+    where: Annotated[EngineOptions, Flat] = EngineOptions(),
     as_json: Json = False,
     **settings: Settings,
 ) -> None:
@@ -36,6 +38,7 @@ def run(
     The domain's own settings are options too: --width, --height; for sokoban also --walls, --boxes, --tokens-format;
     for tiles --slides. If it is interrupted, run the same command again to continue.
     """
+    from searchformer.addresses import working_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.dataset.generate import generate
     from searchformer.domains import domain_class
@@ -44,7 +47,8 @@ def run(
     whole = GenerateOptions(domain=domain, settings=domain_settings(domain, settings), **options.model_dump())
     if whole.start_goal_pairs > 1 and not domain_class(domain).shares_layouts:
         raise SearchformerError(f"--start-goal-pairs is for domains with shared layouts, such as maze; found {domain}")
-    manifest = generate(whole, out, workers=work.workers, append=work.append, display=TerminalDisplay())
+    with working_copy(out) as here:
+        manifest = generate(whole, here, display=TerminalDisplay(), engine=make_engine(where), **work.model_dump())
     counts = manifest.counts
     if as_json:
         print(json.dumps({"out": str(out), "counts": counts, "longest": manifest.longest}))

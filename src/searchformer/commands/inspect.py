@@ -42,10 +42,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Counts, length quantiles, vocabulary, leakage audit and drawings of a data set; its files are verified."""
+    from searchformer.addresses import read_copy
     from searchformer.dataset.audit import audit_leakage, length_quantiles
     from searchformer.dataset.store import SPLITS, Dataset
 
-    dataset, verified = Dataset(directory, verify=options.verify), options.verify
+    dataset, verified = Dataset(read_copy(directory), verify=options.verify, trusted=not options.verify), options.verify
     lengths = {split: length_quantiles(dataset, split) for split in SPLITS}
     leakage = audit_leakage(dataset, limit=options.audit_tasks, display=TerminalDisplay())
     if as_json:

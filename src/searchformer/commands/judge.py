@@ -1,12 +1,18 @@
 """`searchformer judge`: tasks with answers in, verdicts out."""
 
 import json
-from typing import Annotated
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from pydantic import Field
 
 from searchformer.commands.options import DomainName, Flat, Settings, domain_settings
 from searchformer.dataset.options import AlgorithmOptions
+
+if TYPE_CHECKING:
+    from searchformer.records import Verdict
 
 
 class JudgeOptions(AlgorithmOptions):
@@ -14,11 +20,17 @@ class JudgeOptions(AlgorithmOptions):
 
     paper: bool = False
     """Judge by the published tables' looser rule."""
+    max_expansions: int = Field(default=10_000_000, ge=1)
+    """Give up a search for a shortest plan that closes more nodes."""
+    strict: bool = False
+    """End at the first bad task or level, instead of going on with the next."""
 
 
 def run(
     domain: DomainName,
-    file: Annotated[str, Parameter(help='JSON lines with a task and its "answer"; - for stdin.')],
+    file: Annotated[
+        str, Parameter(help='JSON lines with a task and its "answer" (- for stdin), or mazes with answers.')
+    ],
     /,
     *,
     options: Annotated[JudgeOptions, Flat] = JudgeOptions(),
@@ -28,30 +40,55 @@ def run(
 
     Prints `verdict` (optimal, feasible, invalid), `reason`, `plan_length` and `optimal_length` in nodes, `trace_legal`
     and `trace_sound` (legal but for the order of closing and children left out; both null without a trace) and
-    `violation`. An answer is space-separated tokens, without bos and eos.
+    `violation`. An answer is space-separated tokens, without bos and eos; or moves, such as rrdd; or coordinates, such
+    as (0,0) (1,0). A line that fails gives {"line", "error"} instead, and the exit code is 1 at the end.
     """
-    from searchformer.commands.tasks import read_tasks
-    from searchformer.domains import TaskError, make_domain
+    from searchformer.commands.tasks import TaskFile
+    from searchformer.domains import make_domain
     from searchformer.errors import SearchformerError
-    from searchformer.evaluate.judge import Judge, describe_violation
+    from searchformer.evaluate.judge import Judge
+    from searchformer.search import Options
 
     made = make_domain(domain, domain_settings(domain, settings))
-    judge = Judge(made, **options.model_dump())
-    for place, task in read_tasks(file):
-        answer = task.pop("answer", None)
-        if not isinstance(answer, str):
-            raise SearchformerError(f'{place}: expected "answer", a text of tokens; found {answer!r}')
-        try:
-            verdict = judge.judge_text(made.encode(task), answer)
-        except TaskError as error:
-            raise TaskError(f"{place}: {error}") from None
-        shown = {
-            "verdict": verdict.verdict,
-            "reason": verdict.reason,
-            "plan_length": verdict.plan_length if verdict.plan_length >= 0 else None,
-            "optimal_length": verdict.optimal_length if verdict.optimal_length >= 0 else None,
-            "trace_legal": verdict.trace_legal,
-            "trace_sound": verdict.trace_sound,
-            "violation": verdict.violation and describe_violation(verdict),
-        }
-        print(json.dumps(shown))
+    limits = Options(max_expansions=options.max_expansions)
+    judge = Judge(made, limits=limits, **options.model_dump(exclude={"max_expansions", "strict"}))
+    tasks, verdicts = TaskFile(file, strict=options.strict), Counter[str]()
+    for place, task in tasks:
+        with tasks.line(place):
+            answer, claim = task.pop("answer", None), task.pop("claimed_moves", None)
+            if claim is not None and answer is None:
+                shown = _judged_claim(judge.optimal_length(made.encode(task)), claim)
+            elif isinstance(answer, str):
+                shown = _shown(judge.judge_text(made.encode(task), answer))
+            else:
+                raise SearchformerError(f'expected "answer", a text of tokens; found {answer!r}')
+            verdicts[shown["verdict"]] += 1
+            print(json.dumps(shown))
+    if verdicts.total() > 1:
+        listed = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
+        print(f"searchformer: of {verdicts.total():,} answers {listed}", file=sys.stderr)
+    tasks.finish()
+
+
+def _judged_claim(optimal_length: int, claim: int) -> dict[str, Any]:
+    """An answer that gives no plan, only the number of moves of a shortest one."""
+    right = claim == optimal_length - 1
+    return {
+        "verdict": "right length" if right else "wrong length",
+        "claimed_moves": claim,
+        "optimal_length": optimal_length if optimal_length >= 0 else None,
+    }
+
+
+def _shown(verdict: "Verdict") -> dict[str, Any]:
+    from searchformer.evaluate.judge import describe_violation
+
+    return {
+        "verdict": verdict.verdict,
+        "reason": verdict.reason,
+        "plan_length": verdict.plan_length if verdict.plan_length >= 0 else None,
+        "optimal_length": verdict.optimal_length if verdict.optimal_length >= 0 else None,
+        "trace_legal": verdict.trace_legal,
+        "trace_sound": verdict.trace_sound,
+        "violation": verdict.violation and describe_violation(verdict),
+    }

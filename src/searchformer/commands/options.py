@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.options import option_name
 
 Flat = Parameter(name="*")
@@ -24,5 +24,5 @@ def domain_settings(name: str, given: dict[str, str]) -> dict[str, Any]:
     for field in given:
         if field not in fields:
             known = ", ".join(map(option_name, fields))
-            raise SearchformerError(f"{name} has no option {option_name(field)!r}; it has {known}")
+            raise SearchformerError(f"{name} has no option {shown(option_name(field))}; it has {known}")
     return {field: int(value) if re.fullmatch(r"-?\d+", value) else value for field, value in given.items()}

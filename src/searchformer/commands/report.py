@@ -20,11 +20,12 @@ def run(
 
     Everything below each RUN is used: evaluations, bootstrap runs, training curves, data sets.
     """
+    from searchformer.addresses import read_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.report.write import write_report
 
     display = TerminalDisplay()
-    report = write_report([run, *runs], out=out, display=display)
+    report = write_report([read_copy(each) for each in (run, *runs)], out=out, display=display)
     for line in (report.found, *report.left_out):
         display.say(line)
     page = report.directory / "report.html"

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from searchformer.commands.options import Flat, Json
 from searchformer.commands.progress import TerminalDisplay
+from searchformer.engines.base import Engine
+from searchformer.engines.options import EngineOptions, make_engine
 from searchformer.errors import SearchformerError
 from searchformer.options import OptionsModel
 
@@ -48,6 +50,7 @@ def run(
     dry_run: Annotated[bool, Parameter(help="Show the stages and what they cost, run nothing.")] = False,
     list_all: Annotated[bool, Parameter(name="--list", help="Explain the shipped recipes and what they cost.")] = False,
     options: Annotated[RunOptions, Flat] = RunOptions(),
+    where: Annotated[EngineOptions, Flat] = EngineOptions(),
     as_json: Json = False,
 ) -> None:
     """Run a whole experiment from a recipe: data, training, answers, bootstrapping, report.
@@ -67,16 +70,22 @@ def run(
         return
     out = out or Path("runs") / Path(recipe).stem
     words = ["searchformer", "run", recipe, *(word for change in changes for word in ("--set", change))]
-    run_and_show(loaded, out, command=shlex.join([*words, "--out", str(out)]), options=options, as_json=as_json)
+    command = shlex.join([*words, "--out", str(out), *where.words()])
+    run_and_show(loaded, out, command=command, options=options, engine=make_engine(where), as_json=as_json)
 
 
-def run_and_show(recipe: "Recipe", out: Path, *, command: str, options: RunOptions, as_json: bool) -> None:
+def run_and_show(
+    recipe: "Recipe", out: Path, *, command: str, options: RunOptions, engine: Engine, as_json: bool
+) -> None:
     """Run the recipe, then print every run's scores and where the report is."""
+    from searchformer.addresses import working_copy
     from searchformer.files import read_json
     from searchformer.recipes.run import run_recipe
 
-    outcome = run_recipe(recipe, out, display=TerminalDisplay(), command=command, **options.model_dump())
-    scores = [(name, read_json(path / "metrics.json", what="evaluation")) for name, path in outcome.evaluations]
+    with working_copy(out) as here:
+        shown = TerminalDisplay()
+        outcome = run_recipe(recipe, here, display=shown, command=command, engine=engine, **options.model_dump())
+        scores = [(name, read_json(path / "metrics.json", what="evaluation")) for name, path in outcome.evaluations]
     if as_json:
         found = {name: metrics["metrics"] for name, metrics in scores}
         print(json.dumps({"out": str(out), "ran": outcome.ran, "report": str(outcome.report), "evaluations": found}))

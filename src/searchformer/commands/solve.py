@@ -1,11 +1,8 @@
 """`searchformer solve`: a task in, a verified plan out."""
 
 import json
-import os
-import re
 import sys
 import time
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,10 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from searchformer.commands.options import Flat, Json, Settings, domain_settings
-from searchformer.commands.tasks import read_tasks
-from searchformer.errors import SearchformerError
-from searchformer.options import OptionsModel
+from searchformer.commands.options import Flat, Json, Settings
+from searchformer.commands.tasks import TaskOptions, find_task
 
 if TYPE_CHECKING:
     from searchformer.solve import Effort, Solution, Task
@@ -27,27 +22,15 @@ FRAME_SECONDS, ANIMATION_SECONDS = 0.15, 12.0
 """How long a frame is shown at most, and all frames together."""
 
 
-class SolveOptions(OptionsModel):
+class SolveOptions(TaskOptions):
     """Which task, and who plans."""
 
-    random: str | None = None
-    """Draw a task instead: DOMAIN or DOMAIN:WxH, such as maze:6x6."""
-    level: int = Field(default=1, ge=1)
-    """Which task of the file, from 1."""
-    domain: str | None = None
-    """maze, sokoban, tiles, or a registered one; told from the file if left out."""
-    start: str | None = None
-    """Start on a .map, as X,Y."""
-    goal: str | None = None
-    """Goal on a .map, as X,Y."""
     model: Path | None = None
     """A model directory, a training run, or the name of a packaged model; the packaged one that fits if left out."""
     samples: int = Field(default=16, ge=1)
     """Answers to sample from the model."""
     planner: Literal["model", "astar"] = "model"
     """model, or astar for A* alone."""
-    seed: int | None = None
-    """Decides the random task and the answers; if left out, 0, or a new one with --random."""
     animate: bool = False
     """Redraw the search step by step, on a terminal."""
     max_expansions: int = Field(default=10_000_000, ge=1)
@@ -74,17 +57,8 @@ def run(
     from searchformer.solve import solve
 
     began = time.monotonic()
-    if (file is None) == (options.random is None):
-        raise SearchformerError("expected a FILE or --random DOMAIN:WxH, and not both; see searchformer solve --help")
-    seed = options.seed
-    if seed is None:
-        seed = int.from_bytes(os.urandom(4), "little") if options.random else 0
     limits = Options(max_expansions=options.max_expansions, max_gigabytes=options.max_gigabytes)
-    if options.random:
-        title, task = _drawn(options.random, settings, seed=seed, options=limits)
-    else:
-        assert file is not None
-        title, task = _read(file, options, settings)
+    title, task, seed = find_task(file, options, settings, limits=limits)
     given = options.model and resolve_model(options.model)
     chosen, note = _model(given, task, options.planner)
     solution = solve(task, model=chosen, samples=options.samples, seed=seed, options=limits)
@@ -98,60 +72,6 @@ def run(
         print(json.dumps(_record(solution, notes, model=chosen, seed=seed, seconds=seconds)))
     else:
         _show(solution, title, model=f"the model {options.model or (chosen and chosen.name)}")
-
-
-# --- the task and the model
-
-
-def _drawn(random: str, given: dict[str, str], *, seed: int, options: Any) -> tuple[str, "Task"]:
-    """A random task. Where a packaged model has the size asked for, its other settings are used too."""
-    from searchformer.domains import make_domain
-    from searchformer.pretrained import find_model
-    from searchformer.solve import random_task
-
-    match = re.fullmatch(r"(\w+)(?::(\d{1,4})x(\d{1,4}))?", random)
-    if not match:
-        raise SearchformerError(f"--random expects a domain and a size, such as maze:6x6; found {random!r}")
-    name = match[1]
-    size = {"width": int(match[2]), "height": int(match[3])} if match[2] else {}
-    model = find_model(name, size)
-    learned = model.settings if model and size.items() <= model.settings.items() else {}
-    made = make_domain(name, {**learned, **size, **domain_settings(name, given)})
-    return f"{random}, seed {seed}", random_task(made, seed=seed, options=options)
-
-
-def _read(file: str, options: SolveOptions, given: dict[str, str]) -> tuple[str, "Task"]:
-    """The chosen task of a file."""
-    from searchformer.domains import TaskError
-    from searchformer.evaluate.judge import domain_of
-    from searchformer.solve import make_task
-
-    level = options.level
-    if options.start or options.goal:
-        from searchformer.domains.formats import read
-
-        found = [(file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())]
-    else:
-        found = list(islice(read_tasks(file), level - 1, level + 1))
-    if not found:
-        raise SearchformerError(f"{file} has no task {level}")
-    place, record = found[0]
-    try:
-        name = options.domain or domain_of(record)
-        task = make_task(record, name=name, settings=domain_settings(name, given))
-    except TaskError as error:
-        raise TaskError(f"{place}: {error}") from None
-    return f"{place}{'; --level chooses another task' if level == 1 and len(found) > 1 else ''}", task
-
-
-def _cell(text: str | None) -> tuple[int, int] | None:
-    """`3,4` as a cell."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d{1,6}),(\d{1,6})", text)
-    if not match:
-        raise SearchformerError(f"a cell is X,Y, such as 3,4; found {text!r}")
-    return int(match[1]), int(match[2])
 
 
 def _model(given: Path | None, task: "Task", planner: str) -> tuple[Path | None, str | None]:

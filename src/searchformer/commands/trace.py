@@ -17,11 +17,15 @@ class TraceOptions(SearchOptions):
     """Give up a search that takes more memory."""
     record: bool = True
     """Print the trace, not the plan alone."""
+    strict: bool = False
+    """End at the first bad task or level, instead of going on with the next."""
 
 
 def run(
     domain: DomainName,
-    file: Annotated[str, Parameter(help="Tasks: JSON lines (- for stdin), or a level or map file.")],
+    file: Annotated[
+        str, Parameter(help="Tasks: JSON lines (- for stdin), a level or map file, or other people's mazes.")
+    ],
     /,
     *,
     options: Annotated[TraceOptions, Flat] = TraceOptions(),
@@ -30,22 +34,23 @@ def run(
     """Search each task and print it with `solvable`, `prompt`, `trace`, `plan`, `created` and `closed`, a line each.
 
     A maze: {"width", "height", "start", "goal", "walls"}; a Sokoban level: {"level": [rows]}; other domains:
-    {"prompt": "..."}. Settings such as --tokens-format full, or --width for tiles, are options too.
+    {"prompt": "..."}. Settings such as --tokens-format full, or --width for tiles, are options too. A task that fails
+    gives {"line", "error"} instead, and the exit code is 1 at the end.
     """
-    from searchformer.commands.tasks import read_tasks
-    from searchformer.domains import TaskError, make_domain
-    from searchformer.search import BudgetError, Options, Searcher
+    from searchformer.commands.tasks import TaskFile
+    from searchformer.domains import make_domain
+    from searchformer.search import Options, Searcher
     from searchformer.tokens.grammar import write_text
 
     made = make_domain(domain, domain_settings(domain, settings))
-    searcher = Searcher(made, Options(**options.model_dump(exclude={"seed", "record"})))
-    for place, task in read_tasks(file):
-        try:
+    searcher = Searcher(made, Options(**options.model_dump(exclude={"seed", "record", "strict"})))
+    tasks = TaskFile(file, strict=options.strict)
+    for place, task in tasks:
+        with tasks.line(place):
             problem = made.encode(task)
             found = searcher.search(problem, seed=options.seed, record=options.record)
-        except (TaskError, BudgetError) as error:
-            raise type(error)(f"{place}: {error}") from None
-        prompt, trace, plan = write_text(made, problem, found)
-        shown = {"trace": trace} if options.record else {}
-        outcome = {"solvable": found.solvable, "prompt": prompt, **shown, "plan": plan}
-        print(json.dumps({**task, **outcome, "created": found.created, "closed": found.closed}))
+            prompt, trace, plan = write_text(made, problem, found)
+            shown = {"trace": trace} if options.record else {}
+            outcome = {"solvable": found.solvable, "prompt": prompt, **shown, "plan": plan}
+            print(json.dumps({**task, **outcome, "created": found.created, "closed": found.closed}))
+    tasks.finish()

@@ -26,6 +26,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train an encoder-decoder Transformer on a data set, or continue an unfinished run."""
+    from searchformer.addresses import at_hand, working_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.commands.train_answers import greedy_match
     from searchformer.pretrained import resolve_model
@@ -34,28 +35,31 @@ def run(
     from searchformer.train.log import make_trackers
     from searchformer.train.processes import end_process
 
+    reads = ("data", "init_from")
     if int(os.environ.get("RANK", "0")):
-        train(options, out, bootstrap_round=bootstrap_round)
+        with at_hand(options, reads=reads) as asked:
+            train(asked, out, bootstrap_round=bootstrap_round)
         return end_process()
-    if options.init_from is not None:  # only the first process reads that model
-        options = options.model_copy(update={"init_from": resolve_model(options.init_from)})
-    listeners = make_trackers(trackers, out)
-    result = train(
-        options,
-        out,
-        listeners=listeners,
-        display=TerminalDisplay(),
-        exact_match=greedy_match,
-        bootstrap_round=bootstrap_round,
-    )
-    summary: dict[str, Any] = {"model": str(result.model), "step": result.step, "parameters": result.parameters}
-    summary |= result.last
-    if plot:
-        summary["plot"] = str(plot_curves(out))
+    with at_hand(options, reads=reads) as asked, working_copy(out) as here:
+        if asked.init_from is not None:  # only the first process reads that model
+            asked = asked.model_copy(update={"init_from": resolve_model(asked.init_from)})
+        listeners = make_trackers(trackers, here)
+        result = train(
+            asked,
+            here,
+            listeners=listeners,
+            display=TerminalDisplay(),
+            exact_match=greedy_match,
+            bootstrap_round=bootstrap_round,
+        )
+        summary: dict[str, Any] = {"model": str(result.model), "step": result.step, "parameters": result.parameters}
+        summary |= result.last
+        if plot:
+            summary["plot"] = str(plot_curves(here))
+        for listener in listeners:
+            listener.close()
     if as_json:
         print(json.dumps(summary))
     else:
         print(f"{result.model}: {result.parameters:,} parameters, step {result.step}")
-    for listener in listeners:
-        listener.close()
     end_process()

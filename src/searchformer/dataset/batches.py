@@ -17,15 +17,18 @@ import numpy as np
 import pyarrow as pa
 
 from searchformer.dataset.store import PARTS, Dataset
+from searchformer.digests import file_digest, require_digest
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, temporary_beside
+from searchformer.files import inside, make_directory, read_json, temporary_beside, write_json
 from searchformer.seeding import child_seed
 from searchformer.tokens.steps import longest_piece
 from searchformer.tokens.vocabulary import BOS, EOS
 
-FLAT = ".flat"
+FLAT, DIGESTS = ".flat", "digests.json"
 MOST_IDS_READ = 1 << 24
-"""Ids of each part that are read to find the longest piece; a longer one further on would be cut in two."""
+"""Ids of each part that are read to find the longest piece and the highest cost.
+
+A longer piece further on would be cut in two; a cost far beyond would share a symbol with those that nobody uses."""
 POOL_BATCHES, GROUP_BATCHES = 256, 8
 """Pools of 256 batches are sorted by response length; groups of 8 batches within a pool, by prompt length.
 
@@ -166,6 +169,11 @@ class Sequences:
         responses = [plan] if self.plan_only else [trace, plan]
         return max(map(longest_piece, responses)), longest_piece(prompt, prompts=True)
 
+    def highest_cost(self, costs: np.ndarray) -> int:
+        """The highest cost in prompts and responses, by the cost of every token (-1: none)."""
+        parts = [ids for part, ids in zip(PARTS, self._ids, strict=True) if not (self.plan_only and part == "trace")]
+        return max(int(costs[ids[:MOST_IDS_READ]].max(initial=-1)) for ids in parts)
+
     def _part(self, part: int, row: int) -> np.ndarray:
         return self._ids[part][self._offsets[part, row] : self._offsets[part, row + 1]]
 
@@ -208,13 +216,14 @@ def flatten(dataset: Dataset, split: str, *, cache: Path | None = None) -> Path:
     digest = hashlib.blake2b("\n".join(digests).encode(), digest_size=8).hexdigest()
     home = (cache or dataset.directory) / FLAT
     final = home / f"{split}-{digest}"
-    if final.is_dir():
+    if _is_whole(final):
         return final
     make_directory(home)
     temporary = temporary_beside(final)
     try:
         temporary.mkdir()
         _write_flat(dataset, split, temporary)
+        write_json(temporary / DIGESTS, {path.name: file_digest(path) for path in sorted(temporary.iterdir())})
         _publish(temporary, final, shared=cache is not None)
     except OSError as error:
         raise SearchformerError(
@@ -223,6 +232,19 @@ def flatten(dataset: Dataset, split: str, *, cache: Path | None = None) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return final
+
+
+def _is_whole(directory: Path) -> bool:
+    """Whether unpacked files are there with the bytes that were written; damaged ones are removed."""
+    if not directory.is_dir():
+        return False
+    try:
+        for name, digest in read_json(directory / DIGESTS, what="unpacked data set").items():
+            require_digest(inside(directory, name), digest, repair="")
+    except SearchformerError:
+        shutil.rmtree(directory, ignore_errors=True)
+        return False
+    return True
 
 
 def _publish(temporary: Path, final: Path, *, shared: bool) -> None:

@@ -1,4 +1,4 @@
-"""From options to a complete data set: shards made by workers, joined in order, without repeats.
+"""From options to a complete data set: shards made by the workers of an engine, joined in order, without repeats.
 
 While it is made, everything lies in `.work` inside the directory; at the end the shards are moved into place and the
 manifest is written. If it is killed at any moment, the same call continues and ends with the same bytes.
@@ -7,50 +7,67 @@ Try: `searchformer generate maze --width 10 --height 10 --tasks 1000 --out d`.
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from searchformer.dataset.shards import ROWS_PER_SHARD, GenerateOptions, ShardIndex, ShardMaker, too_narrow
+from searchformer.dataset.shards import (
+    ROWS_PER_SHARD,
+    GenerateOptions,
+    ShardIndex,
+    ShardMaker,
+    index_path,
+    too_narrow,
+    work_file,
+)
 from searchformer.dataset.store import MANIFEST, SPLITS, Dataset, Manifest, finish
-from searchformer.dataset.supply import ShardSupply, started_workers
+from searchformer.dataset.supply import ShardSupply, shard_crew
 from searchformer.display import Display, Silent
+from searchformer.engines.base import Engine
+from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
 from searchformer.files import LOCK, locked, make_directory, read_json, require_same, write_json
+from searchformer.tokens.vocabulary import Vocabulary
 
 WORK = ".work"
 
 
 def generate(
-    config: GenerateOptions, out: Path, *, workers: int = 1, append: bool = False, display: Display | None = None
+    config: GenerateOptions,
+    out: Path,
+    *,
+    workers: int | None = None,
+    append: bool = False,
+    display: Display | None = None,
+    engine: Engine | None = None,
 ) -> Manifest:
     """Make the data set that `config` describes in `out`; with `append`, add `config.tasks` tasks to the one there."""
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:
         with locked(out, doing="generating"):
-            return _generate(config, out, maker, workers=workers, append=append, display=display or Silent())
+            if (total := _tasks_in_all(config, out, append=append)) is None:
+                shutil.rmtree(out / WORK, ignore_errors=True)  # left if it was killed while tidying up
+                return Dataset(out).manifest
+            config = config.model_copy(update={"tasks": total})
+            return _generate(config, out, maker.vocabulary, engine or LocalEngine(), workers, display or Silent())
     except OSError as error:
         raise SearchformerError(f"cannot make the data set in {out}: {error.strerror or error}") from error
 
 
 def _generate(
-    config: GenerateOptions, out: Path, maker: ShardMaker, *, workers: int, append: bool, display: Display
+    config: GenerateOptions, out: Path, vocabulary: Vocabulary, engine: Engine, workers: int | None, display: Display
 ) -> Manifest:
     work = out / WORK
-    tasks = _tasks_in_all(config, out, append=append)
-    if tasks is None:
-        shutil.rmtree(work, ignore_errors=True)  # left if it was killed while tidying up
-        return Dataset(out).manifest
-    config = config.model_copy(update={"tasks": tasks})
     finished = _prepare_work(config, out, work)
     title = f"generate {config.domain}"
-    with started_workers(config, workers) as pool, display.bar(title, unit="tasks") as update:
-        supply = ShardSupply(config, work, maker, workers=pool, finished=finished, update=update)
+    with shard_crew(config, engine, workers) as crew, display.bar(title, unit="tasks") as update:
+        supply = ShardSupply(config, work, crew, finished=finished, update=update)
         chosen = _choose_rows(config, supply)
-        return _finish(config, out, supply, chosen)
+        return _finish(config, out, supply, chosen, vocabulary)
 
 
 # --- what is there already
@@ -108,7 +125,7 @@ def _prepare_work(config: GenerateOptions, out: Path, work: Path) -> int:
         # all but the last shard, which may be incomplete: it is made again, longer
         finished = max(int(shard.file.split("-")[1].split(".")[0]) for shard in manifest.shards)
         for number in range(finished):
-            _index_of_finished(out, number, manifest).save(work / f"{number:05d}.npz")
+            _index_of_finished(out, number, manifest).save(index_path(work, number))
     write_json(work / "config.json", config.model_dump() | {"kept": finished, "appended": appended})
     return finished
 
@@ -127,79 +144,106 @@ def _index_of_finished(out: Path, number: int, manifest: Manifest) -> ShardIndex
 # --- which rows to keep
 
 
-_ChosenRows = tuple[ShardIndex, np.ndarray]
-"""A shard, and which of its rows go into the data set, bool [rows]."""
+@dataclass(frozen=True)
+class _Chosen:
+    """Which rows of the shards go into the data set."""
+
+    lengths: list[int]
+    """Rows of each shard."""
+    repeats: dict[int, np.ndarray]
+    """Rows that repeat a task of an earlier row, by shard."""
+    tasks: int
+    """Tasks in all."""
+
+    def fresh(self, number: int) -> int:
+        """Rows of a shard that are no repeats."""
+        return self.lengths[number] - len(self.repeats.get(number, ()))
+
+    @property
+    def distinct(self) -> int:
+        """Distinct tasks in all shards."""
+        return sum(map(self.fresh, range(len(self.lengths))))
+
+    def keep(self, number: int) -> np.ndarray:
+        """The rows of a shard to keep, bool [rows]."""
+        keep = np.ones(self.lengths[number], dtype=bool)
+        keep[self.repeats.get(number, [])] = False
+        if number == len(self.lengths) - 1:
+            keep &= np.cumsum(keep) <= self.tasks - (self.distinct - self.fresh(number))
+        return keep
 
 
-class _SeenTasks:
-    """Fingerprints of all tasks so far, 8 bytes each, in sorted runs that are merged when they are of similar size."""
+def _choose_rows(config: GenerateOptions, supply: ShardSupply) -> _Chosen:
+    """Have shards made until they hold enough distinct tasks: the first ones in the order of shards and rows.
 
-    def __init__(self) -> None:
-        self.runs: list[np.ndarray] = []
-
-    def add(self, fingerprints: np.ndarray) -> np.ndarray:
-        """Add these; which of them are new, bool [len(fingerprints)]."""
-        values = fingerprints.astype(np.uint64)
-        fresh = np.ones(len(values), dtype=bool)
-        for run in self.runs:
-            places = np.minimum(np.searchsorted(run, values), len(run) - 1)
-            fresh &= run[places] != values
-        self.runs.append(np.sort(values[fresh]))
-        self.runs = [run for run in self.runs if len(run)]
-        while len(self.runs) > 1 and len(self.runs[-2]) <= 2 * len(self.runs[-1]):
-            self.runs[-2:] = [np.sort(np.concatenate(self.runs[-2:]))]
-        return fresh
-
-
-def _choose_rows(config: GenerateOptions, supply: ShardSupply) -> list[_ChosenRows]:
-    """Take shards in order, leave out tasks that an earlier one has, until there are enough."""
-    seen, chosen, total, number = _SeenTasks(), [], 0, 0
-    while total < config.tasks:
-        missing = config.tasks - total
-        index = supply.index(number, min(ROWS_PER_SHARD, missing))
-        fresh = seen.add(index.fingerprints)
-        whole = len(index.is_test) >= ROWS_PER_SHARD or number < supply.finished
-        while fresh.sum() < missing and not whole:
-            # the last shard has repeats: make it longer, as far as it goes
-            before = len(index.is_test)
-            index = supply.index(number, min(ROWS_PER_SHARD, before + int(missing - fresh.sum())))
-            added = seen.add(index.fingerprints[before:])
-            fresh = np.concatenate([fresh, added])
-            whole = len(index.is_test) >= ROWS_PER_SHARD or len(index.is_test) == before
-        if not fresh.any():
-            raise too_narrow(config, total, index.rejected)
-        keep = fresh & (np.cumsum(fresh) <= missing)
-        chosen.append((index, keep))
-        total += int(keep.sum())
-        number += 1
+    A shard is never made longer than needed, so that the result does not depend on how many are made at a time.
+    """
+    supply.make([(number, ROWS_PER_SHARD) for number in range(supply.finished)])
+    lengths = [len(supply.index(number).is_test) for number in range(supply.finished)]
+    chosen = _Chosen(lengths, {}, config.tasks)
+    ended: set[int] = set()  # shards for which no more tasks were found
+    while (missing := config.tasks - chosen.distinct) > 0:
+        wanted = _next_shards(chosen.lengths, missing, supply.finished, ended)
+        supply.make(wanted)
+        made = {number: len(supply.index(number).is_test) for number, _ in wanted}
+        ended |= {number for number, rows in wanted if made[number] < rows}
+        lengths = [made.get(number, length) for number, length in enumerate(chosen.lengths)]
+        lengths += [made[number] for number, _ in wanted if number >= len(lengths)]
+        chosen = _Chosen(lengths, supply.repeats(len(lengths)), config.tasks)
+        for number, _ in wanted:
+            if not chosen.fresh(number) and (lengths[number] >= ROWS_PER_SHARD or number in ended):
+                found = sum(chosen.fresh(earlier) for earlier in range(number))
+                raise too_narrow(config, found, supply.index(number).rejected)
     return chosen
+
+
+def _next_shards(lengths: list[int], missing: int, finished: int, ended: set[int]) -> list[tuple[int, int]]:
+    """Which shards to make next, and with how many rows, for `missing` more distinct tasks.
+
+    First the last one is made longer, unless it is full or has `ended`. Of new ones, a few at first, then eight times
+    as many as there are: if there are not enough tasks, that shows before much is done in vain.
+    """
+    wanted, count = [], len(lengths)
+    if count > finished and lengths[-1] < ROWS_PER_SHARD and count - 1 not in ended:
+        rows = min(ROWS_PER_SHARD, lengths[-1] + missing)
+        wanted.append((count - 1, rows))
+        missing -= rows - lengths[-1]
+    most = 1 if ended else 8 * max(count - finished, 1)
+    for number in range(count, count + min(most, -(-missing // ROWS_PER_SHARD))):
+        wanted.append((number, min(ROWS_PER_SHARD, missing)))
+        missing -= wanted[-1][1]
+    return wanted
 
 
 # --- putting the data set together
 
 
-def _finish(config: GenerateOptions, out: Path, supply: ShardSupply, chosen: list[_ChosenRows]) -> Manifest:
+def _finish(
+    config: GenerateOptions, out: Path, supply: ShardSupply, chosen: _Chosen, vocabulary: Vocabulary
+) -> Manifest:
     """Move the shards into place, without repeats, and write the manifest."""
     (out / MANIFEST).unlink(missing_ok=True)
     for leftover in out.glob(".*.tmp"):  # of a run that was killed here
         leftover.unlink()
     supply.move(_moves(out, supply, chosen))
-    files = {f"{split}-{number:05d}.parquet": split for number in range(len(chosen)) for split in SPLITS}
+    files = {f"{split}-{number:05d}.parquet": split for number in range(len(chosen.lengths)) for split in SPLITS}
     rejected = []
-    for index, keep in chosen:
-        repeats = index.rejected["duplicate"] + int((~keep).sum())
-        rejected.append({**index.rejected, "duplicate": repeats})
-    vocabulary = supply.maker.vocabulary
-    manifest = finish(out, files, config=config.model_dump(), vocabulary=vocabulary, rejected=rejected)
+    for number in range(len(chosen.lengths)):
+        counts = supply.index(number).rejected
+        rejected.append({**counts, "duplicate": counts["duplicate"] + int((~chosen.keep(number)).sum())})
+    described = supply.describe(out, files)
+    stored = config.model_dump()
+    manifest = finish(out, files, config=stored, vocabulary=vocabulary, rejected=rejected, described=described)
     (supply.work / "config.json").unlink()  # first: from here on there is nothing left to resume
     shutil.rmtree(supply.work)
     return manifest
 
 
-def _moves(out: Path, supply: ShardSupply, chosen: list[_ChosenRows]) -> Iterator[tuple[Path, Path, np.ndarray]]:
+def _moves(out: Path, supply: ShardSupply, chosen: _Chosen) -> Iterator[tuple[Path, Path, np.ndarray]]:
     """Files that are not in place yet: source, target, and which rows to keep, bool [rows]."""
-    for number, (index, keep) in enumerate(chosen[supply.finished :], start=supply.finished):
+    for number in range(supply.finished, len(chosen.lengths)):
+        is_test, keep = supply.index(number).is_test, chosen.keep(number)
         for split, name in enumerate(SPLITS):
-            source = supply.work / f"{number:05d}.{name}.parquet"
+            source = work_file(supply.work, number, name)
             if source.exists():
-                yield source, out / f"{name}-{number:05d}.parquet", keep[index.is_test == bool(split)]
+                yield source, out / f"{name}-{number:05d}.parquet", keep[is_test == bool(split)]

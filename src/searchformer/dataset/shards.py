@@ -5,8 +5,10 @@ number of workers, before or after a crash, write the same bytes.
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import zipfile
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import PARTS, SPLITS, schema
+from searchformer.digests import file_digest, require_digest
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing
@@ -38,19 +41,55 @@ class ShardIndex:
     """bool [rows]."""
     rejected: dict[str, int]
     """Candidates rejected, by reason."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Digests of the shard's files, by split; of shards that are in place already, the manifest has them."""
 
     def save(self, path: Path) -> None:
-        """Write to `path`, whole or not at all."""
+        """Write to `path`, whole or not at all; the fingerprints, sorted, go into a file of their own before."""
+        order = np.argsort(self.fingerprints, kind="stable")
+        listed = np.empty(len(order), dtype=FINGERPRINTS)
+        listed["fingerprint"], listed["row"] = self.fingerprints[order], order
+        with replacing(fingerprints_path(path)) as temporary, open(temporary, "wb") as file:
+            np.save(file, listed)
+        facts = {"rejected": self.rejected, "digests": self.digests}
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            reasons, counts = list(self.rejected), list(self.rejected.values())
-            np.savez(file, fingerprints=self.fingerprints, is_test=self.is_test, reasons=reasons, counts=counts)
+            np.savez(file, is_test=self.is_test, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8))
 
     @classmethod
     def load(cls, path: Path) -> "ShardIndex":
-        """Read what `save` wrote."""
-        with np.load(path) as stored:
-            rejected = dict(zip(stored["reasons"].tolist(), stored["counts"].tolist(), strict=True))
-            return cls(stored["fingerprints"], stored["is_test"], rejected)
+        """Read what `save` wrote; raises if it is damaged, or the shard's files are."""
+        try:
+            with np.load(path) as stored:
+                facts, is_test = json.loads(stored["facts"].tobytes()), stored["is_test"]
+            listed = np.load(fingerprints_path(path))
+            fingerprints = np.empty(len(is_test), dtype=np.uint64)
+            fingerprints[listed["row"]] = listed["fingerprint"]
+        except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+            raise SearchformerError(f"{path} cannot be read: {error}") from error
+        for split, digest in facts["digests"].items():
+            file = work_file(path.parent, int(path.stem), split)
+            if file.exists():  # else it is in its place already
+                require_digest(file, digest, repair="it is made again")
+        return cls(fingerprints, is_test, facts["rejected"], facts["digests"])
+
+
+FINGERPRINTS = np.dtype([("fingerprint", "<u8"), ("row", "<u4")])
+"""A task's fingerprint and its row; sorted by fingerprint, so that a range of them lies in one piece."""
+
+
+def index_path(work: Path, number: int) -> Path:
+    """Where the index of shard `number` is."""
+    return work / f"{number:05d}.npz"
+
+
+def fingerprints_path(index: Path) -> Path:
+    """Where the fingerprints of the shard with this index are."""
+    return index.with_suffix(".npy")
+
+
+def work_file(work: Path, number: int, split: str) -> Path:
+    """Where the rows of one split of shard `number` are, until they are moved into place."""
+    return work / f"{number:05d}.{split}.parquet"
 
 
 class SplitWriter:
@@ -89,6 +128,10 @@ class SplitWriter:
         self.writer.close()
 
 
+Progress = Generator[tuple[int, dict[str, int]], None, None]
+"""Yields rows and rejections so far."""
+
+
 class ShardMaker:
     """Makes shards of one configuration, with warm kernels and memory."""
 
@@ -100,23 +143,21 @@ class ShardMaker:
         self.searcher = Searcher(self.domain, Options(**how))
         self.columns = schema(self.vocabulary)
 
-    def make(
-        self, directory: Path, shard: int, rows: int, progress: Callable[[int, dict[str, int]], None]
-    ) -> ShardIndex:
-        """Write the shard's files and, last, its index; calls `progress` with new rows and all rejections so far."""
-        index_path = directory / f"{shard:05d}.npz"
-        paths = [directory / f"{shard:05d}.{split}.parquet" for split in SPLITS]
+    def make(self, directory: Path, shard: int, rows: int) -> Progress:
+        """Write the shard's files and, last, its index."""
+        index_path(directory, shard).unlink(missing_ok=True)  # of a shorter shard, or a damaged one
+        paths = [work_file(directory, shard, split) for split in SPLITS]
         with replacing(paths[0]) as train, replacing(paths[1]) as test:
             writers = [SplitWriter(train, self.columns), SplitWriter(test, self.columns)]
-            index = self._fill(writers, shard, rows, progress)
+            index = yield from self._fill(writers, shard, rows)
             for writer in writers:
                 writer.close()
-        index.save(index_path)
-        return index
+        digests = {split: file_digest(path) for split, path in zip(SPLITS, paths, strict=True)}
+        replace(index, digests=digests).save(index_path(directory, shard))
 
     def _fill(
-        self, writers: list[SplitWriter], shard: int, rows: int, progress: Callable[[int, dict[str, int]], None]
-    ) -> ShardIndex:
+        self, writers: list[SplitWriter], shard: int, rows: int
+    ) -> Generator[tuple[int, dict[str, int]], None, ShardIndex]:
         config = self.config
         limits = {"pairs": config.start_goal_pairs, "max_trace_tokens": config.max_trace_tokens or (1 << 31) - 1}
         sampler = Sampler(self.searcher, self.ids, seed=config.seed, part=shard, **limits)
@@ -137,7 +178,7 @@ class ShardMaker:
                 last_success = sampler.candidates()
             elif sampler.candidates() - last_success >= PATIENCE:
                 break
-            progress(int(new.sum()), {**sampler.rejected(), "duplicate": duplicates})
+            yield len(flags), {**sampler.rejected(), "duplicate": duplicates}
         rejected = {**sampler.rejected(), "duplicate": duplicates}
         return ShardIndex(np.frombuffer(b"".join(fingerprints), dtype=">u8"), np.array(flags, dtype=bool), rejected)
 
@@ -180,7 +221,12 @@ def _add_new(seen: set[bytes], digests: list[bytes]) -> np.ndarray:
 
 
 def move_rows(source: Path, target: Path, columns: pa.Schema, keep: np.ndarray) -> None:
-    """Write the rows of `source` that `keep` [rows] names to `target`, as a ShardMaker would have; remove `source`."""
+    """Write the rows of `source` that `keep` [rows] names to `target`, as a ShardMaker would have; remove `source`.
+
+    Done before, and killed then, there is no source left.
+    """
+    if not source.exists():
+        return
     with replacing(target) as temporary, pq.ParquetFile(source) as file:
         writer = SplitWriter(temporary, columns)
         first = 0

@@ -4,7 +4,6 @@ Columns: `task_id` (hex), `prompt`, `trace`, `plan` (lists of ids, without bos a
 Any Parquet reader takes the shards as they are. Try: `searchformer inspect DIR`.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from searchformer import __version__
-from searchformer.errors import SearchformerError
-from searchformer.files import read_json, replacing, write_json
+from searchformer.digests import file_digest, recorded, require_digest
+from searchformer.errors import SearchformerError, cut, shown
+from searchformer.files import inside, read_json, write_json
 from searchformer.tokens.vocabulary import Vocabulary
 
 MANIFEST = "manifest.json"
@@ -112,30 +112,29 @@ def schema(vocabulary: Vocabulary, extra: Sequence[pa.Field] = ()) -> pa.Schema:
     return pa.schema([*fields, *extra])
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """Write a Parquet file, whole or not at all."""
-    with replacing(path) as temporary:
+def write_table(table: pa.Table, path: Path, *, writer: str) -> None:
+    """Write a Parquet file, whole or not at all; its digest is noted in the list of `writer`."""
+    with recorded(path, writer=writer) as temporary:
         pq.write_table(table, temporary, compression="zstd")
-
-
-def file_digest(path: Path) -> str:
-    """BLAKE2b-128 of a file's bytes, as hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 class Dataset:
     """A complete data set, opened for reading."""
 
-    def __init__(self, directory: Path | str, *, verify: bool = False) -> None:
+    def __init__(self, directory: Path | str, *, verify: bool = False, trusted: bool = False) -> None:
+        """A file's digest is compared when it is first read; with `verify`, all are now; if `trusted`, none ever."""
+        self.trusted = trusted
         self.directory = Path(directory)
         stored = read_json(self.directory / MANIFEST, what="complete data set")
         try:
             self.manifest = Manifest.model_validate(stored)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise SearchformerError(f"{self.directory / MANIFEST}: field {place}: {first['msg']}") from error
+            place = cut(".".join(map(str, first["loc"])))
+            found = "" if first["type"] == "missing" else f"; found {shown(first['input'])}"
+            raise SearchformerError(
+                f"{self.directory / MANIFEST}: field {place}: {cut(first['msg'])}{found}"
+            ) from error
         self.vocabulary = Vocabulary.load(self.directory)
         if self.vocabulary.digest != self.manifest.vocabulary_digest:
             raise SearchformerError(f"{self.directory}: vocabulary.json is not the one the manifest names; restore it")
@@ -145,19 +144,19 @@ class Dataset:
     def verify(self) -> None:
         """Raise, naming the file, unless every shard has the bytes that the manifest says."""
         for shard in self.manifest.shards:
-            path = self.directory / shard.file
-            if not path.is_file():
-                raise SearchformerError(f"{path} is missing; make the data set again or restore the file")
-            if (found := file_digest(path)) != shard.digest:
-                raise SearchformerError(
-                    f"{path} is truncated or altered: digest {found}, the manifest says {shard.digest}; "
-                    "make the data set again or restore the file"
-                )
+            self.path_of(shard)
+
+    def path_of(self, shard: Shard) -> Path:
+        """Where a shard is; raises unless it has the bytes that the manifest says. All reading goes through this."""
+        path = inside(self.directory, shard.file)
+        if not self.trusted:
+            require_digest(path, shard.digest, repair="make the data set again or restore the file")
+        return path
 
     def shards(self, split: str) -> list[Shard]:
         """The files of one split, in order."""
         if split not in SPLITS:
-            raise SearchformerError(f"a split is one of {', '.join(SPLITS)}; found {split!r}")
+            raise SearchformerError(f"a split is one of {', '.join(SPLITS)}; found {shown(split)}")
         return [shard for shard in self.manifest.shards if shard.split == split]
 
     def rows(self, split: str) -> int:
@@ -167,12 +166,12 @@ class Dataset:
     def batches(self, split: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The split's rows, a row group at a time, so that memory does not grow with the data set."""
         for shard in self.shards(split):
-            path = self.directory / shard.file
+            path = self.path_of(shard)
             try:
                 with pq.ParquetFile(path) as file:
                     yield from file.iter_batches(batch_size=1024, columns=columns)
             except (OSError, pa.ArrowInvalid) as error:
-                raise SearchformerError(f"{path} cannot be read: {error}; run `searchformer inspect`") from error
+                raise SearchformerError(f"{path} cannot be read: {cut(str(error))}; make the data set again") from error
 
     def task_ids(self, split: str) -> set[str]:
         """The split's tasks."""
@@ -191,6 +190,16 @@ class Dataset:
             yield from batch.to_pylist()
 
 
+def describe_shard(directory: Path, file: str, split: str) -> tuple[Shard, dict[str, int]]:
+    """The manifest's entry for a file, and its longest prompt, trace and plan."""
+    path = directory / file
+    table = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
+    lengths = {part: table[f"{part}_length"].to_numpy() for part in PARTS}
+    tokens = sum(int(each.sum()) for each in lengths.values())
+    shard = Shard(file=file, split=split, rows=table.num_rows, tokens=tokens, digest=file_digest(path))
+    return shard, {part: int(each.max(initial=0)) for part, each in lengths.items()}
+
+
 def finish(
     directory: Path,
     files: Mapping[str, str],
@@ -198,25 +207,23 @@ def finish(
     config: dict[str, Any],
     vocabulary: Vocabulary,
     rejected: Sequence[dict[str, int]] = (),
+    described: Sequence[tuple[Shard, dict[str, int]]] | None = None,
 ) -> Manifest:
-    """Declare the data set complete; `files` are its shards in order, each with its split."""
+    """Declare the data set complete; `files` are its shards in order, each with its split.
+
+    `described` is what `describe_shard` says of each, if it is known already.
+    """
     vocabulary.save(directory)
-    longest, shards = dict.fromkeys(PARTS, 0), []
-    for file, split in files.items():
-        path, tokens = directory / file, 0
-        table = pq.read_table(path, columns=[f"{part}_length" for part in PARTS])
-        for part in PARTS:
-            lengths = table[f"{part}_length"].to_numpy()
-            longest[part] = max(longest[part], int(lengths.max(initial=0)))
-            tokens += int(lengths.sum())
-        shards.append(Shard(file=file, split=split, rows=table.num_rows, tokens=tokens, digest=file_digest(path)))
+    if described is None:
+        described = [describe_shard(directory, file, split) for file, split in files.items()]
+    longest = {part: max((lengths[part] for _, lengths in described), default=0) for part in PARTS}
     manifest = Manifest(
         package=__version__,
         config=config,
         vocabulary_digest=vocabulary.digest,
         rejected=list(rejected),
         longest=longest,
-        shards=shards,
+        shards=[shard for shard, _ in described],
     )
     write_json(directory / MANIFEST, manifest.model_dump())
     return manifest

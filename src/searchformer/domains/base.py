@@ -7,7 +7,7 @@ and its tokens. The functions are compiled with numba, or run as they are where 
 - `state`: int32 of shape [state_size], one state of that task. Only `start` writes to it.
 - `tokens`: int32 buffer. Write `n >= 0` for the token "n", and `-1 - k` for the word `words[k]`.
 
-Third parties register a class under the entry point `searchformer.domains`; see README.md in this folder.
+Third parties register a class under the entry point `searchformer.domains`; see docs/contributing/domain.md.
 """
 
 import importlib.metadata
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Union, get_args, get_orig
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.seeding import digest
 
 DEAD_END = -1
@@ -149,7 +149,7 @@ class Domain(BaseModel):
     def encode(self, record: dict[str, Any]) -> np.ndarray:
         """The problem of a task in JSON; raises TaskError. By default the record is {"prompt": "..."}."""
         if not isinstance(record.get("prompt"), str):
-            raise TaskError(f'a task of the domain {self.name} needs "prompt", a text of tokens; found {record!r}')
+            raise TaskError(f'a task of the domain {self.name} needs "prompt", a text of tokens; found {shown(record)}')
         return self.parse_prompt(record["prompt"].split())
 
     def decode(self, problem: np.ndarray) -> dict[str, Any]:
@@ -236,10 +236,10 @@ def parse_groups(tokens: Sequence[str], shape: tuple[Group, ...]) -> Groups:
             groups.append((group.word, values))
             at, count = first + len(values), count + 1
         if count < group.least:
-            found = repr(tokens[at]) if at < len(tokens) else "the end"
-            raise TaskError(f"token {at}: expected {group.word!r}; found {found}")
+            found = shown(tokens[at]) if at < len(tokens) else "the end"
+            raise TaskError(f"token {at}: expected {shown(group.word)}; found {found}")
     if at < len(tokens):
-        raise TaskError(f"token {at}: expected the end; found {tokens[at]!r}")
+        raise TaskError(f"token {at}: expected the end; found {shown(tokens[at])}")
     return groups
 
 
@@ -247,7 +247,7 @@ def _number(tokens: Sequence[str], at: int, limit: int) -> int:
     found = tokens[at] if at < len(tokens) else "the end"
     readable = found.isascii() and found.isdigit() and len(found) < 10  # Python refuses to read very long numbers
     if not (readable and str(int(found)) == found and int(found) < limit):
-        raise TaskError(f"token {at}: expected a number from 0 to {limit - 1}; found {found!r}")
+        raise TaskError(f"token {at}: expected a number from 0 to {limit - 1}; found {shown(found)}")
     return int(found)
 
 
@@ -267,13 +267,15 @@ def domain_class(name: str) -> type[Domain]:
     try:
         entry = _entry_points()[name]
     except KeyError:
-        raise SearchformerError(f"no domain is called {name!r}; there are {', '.join(domain_names())}") from None
+        raise SearchformerError(f"no domain is called {shown(name)}; there are {', '.join(domain_names())}") from None
     try:
         found = entry.load()
     except (ImportError, AttributeError) as error:
-        raise SearchformerError(f"the domain {name!r} cannot be loaded from {entry.value}: {error}") from error
+        raise SearchformerError(f"the domain {shown(name)} cannot be loaded from {entry.value}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Domain)):
-        raise SearchformerError(f"the domain {name!r} must be a class derived from Domain; {entry.value} is {found!r}")
+        raise SearchformerError(
+            f"the domain {shown(name)} must be a class derived from Domain; {entry.value} is {shown(found)}"
+        )
     return found
 
 

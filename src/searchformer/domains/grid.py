@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from searchformer.domains.base import TaskError
+from searchformer.errors import shown
 
 # A cell is x << 16 | y: comparing cells compares (x, y), and no division is needed to take one apart.
 SHIFT = 16
@@ -61,14 +62,14 @@ def way_out(rows: Sequence[str], worker: Point) -> Point | None:
 def whole_number(value: Any, *, what: str, least: int, most: int) -> int:
     """`value` as an integer within limits; raises TaskError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise TaskError(f"{what} must be a whole number from {least} to {most}; found {value!r}")
+        raise TaskError(f"{what} must be a whole number from {least} to {most}; found {shown(value)}")
     return value
 
 
 def point(value: Any, *, what: str, width: int, height: int) -> Point:
     """`value` as a cell [x, y] of the grid; raises TaskError otherwise."""
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise TaskError(f"{what} must be a pair [x, y]; found {value!r}")
+        raise TaskError(f"{what} must be a pair [x, y]; found {shown(value)}")
     return (
         whole_number(value[0], what=f"{what}'s x", least=0, most=width - 1),
         whole_number(value[1], what=f"{what}'s y", least=0, most=height - 1),

@@ -11,6 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from searchformer.domains.base import Domain, Group, Groups, Rules, Shapes, TaskError
 from searchformer.domains.grid import LARGEST, LETTERS, LOW, SHIFT, pack, point, symmetries, unpack, whole_number
+from searchformer.errors import shown
 from searchformer.seeding import below
 
 # problem = [width, height, start cell, goal cell, then 1 for a wall and 0 for a free cell, row by row]
@@ -229,13 +230,13 @@ class Maze(Domain):
     def encode(self, record: dict[str, Any]) -> np.ndarray:
         for field in ("width", "height", "start", "goal", "walls"):
             if field not in record:
-                raise TaskError(f"a maze needs width, height, start, goal and walls; {field!r} is missing")
+                raise TaskError(f"a maze needs width, height, start, goal and walls; {shown(field)} is missing")
         width = whole_number(record["width"], what="width", least=1, most=LARGEST)
         height = whole_number(record["height"], what="height", least=1, most=LARGEST)
         problem = np.zeros(GRID + width * height, dtype=np.int32)
         problem[WIDTH], problem[HEIGHT] = width, height
         if not isinstance(record["walls"], list):
-            raise TaskError(f"walls must be a list of [x, y]; found {record['walls']!r}")
+            raise TaskError(f"walls must be a list of [x, y]; found {shown(record['walls'])}")
         for number, wall in enumerate(record["walls"]):
             x, y = point(wall, what=f"wall {number}", width=width, height=height)
             problem[GRID + y * width + x] = 1

@@ -4,6 +4,9 @@ In: what `searchformer rollout` wrote. Out, beside it: `verdicts.parquet` (a row
 itself takes, from repeated non-deterministic runs) and `metrics.json`. Try: `searchformer evaluate DIR`.
 """
 
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.dataset.store import write_table
+from searchformer.digests import require_recorded
 from searchformer.display import Display
+from searchformer.engines.base import Engine, results_in_order
+from searchformer.engines.local import LocalEngine
+from searchformer.errors import SearchformerError
 from searchformer.evaluate.metrics import Ratio, Scores, resample, score
-from searchformer.evaluate.verdicts import verdicts_of
+from searchformer.evaluate.verdicts import WRITER, verdicts_of
 from searchformer.files import write_json
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Options, Searcher
@@ -26,15 +33,22 @@ ASTAR = pa.schema([("task_id", pa.string()), ("lengths", pa.list_(pa.int32())), 
 """Columns of `astar.parquet`."""
 WEIGHTS, WEIGHTED_RUNS = (1.5, 2.0, 4.0), 8
 """Of the heuristic in weighted A*, and its runs per task."""
+TASKS_AT_ONCE = 256
 
 
 def evaluate(
-    directory: Path, *, paper: bool = False, astar_runs: int = ASTAR_RUNS, display: Display | None = None
+    directory: Path,
+    *,
+    paper: bool = False,
+    astar_runs: int = ASTAR_RUNS,
+    display: Display | None = None,
+    engine: Engine | None = None,
+    workers: int | None = None,
 ) -> dict[str, Any]:
     """Judge every answer, score them, and write the results. With `paper`, into files named `-paper`."""
     rollouts = Rollouts.open(directory)
-    verdicts = verdicts_of(rollouts, paper=paper, display=display)
-    astar = _astar_lengths(rollouts, runs=astar_runs)
+    verdicts = verdicts_of(rollouts, paper=paper, display=display, engine=engine, workers=workers)
+    astar = _astar_lengths(rollouts, engine or LocalEngine(), workers, runs=astar_runs)
     scores = Scores.from_tables(verdicts, astar, task_ids=sorted(rollouts.problems), samples=rollouts.config["samples"])
     metrics = {"run": rollouts.config, "rule": "paper" if paper else "strict", **score(scores)}
     metrics["references"] = _references(rollouts, scores)
@@ -42,28 +56,62 @@ def evaluate(
     return metrics
 
 
-def _astar_lengths(rollouts: Rollouts, *, runs: int) -> pa.Table:
+def _astar_lengths(rollouts: Rollouts, engine: Engine, workers: int | None, *, runs: int) -> pa.Table:
     """For every task, trace tokens of `runs` non-deterministic A* searches, whatever the data's algorithm, and of the
     shortest true search. They are kept in `astar.parquet`.
     """
     path = rollouts.directory / "astar.parquet"
     tasks = sorted(rollouts.problems)
-    if path.exists():
-        stored = pq.read_table(path)
-        complete = stored.schema.names == ASTAR.names and stored["task_id"].to_pylist() == tasks
-        if complete and all(len(row) == runs for row in stored["lengths"].to_pylist()):
-            return stored
-    domain, searcher = rollouts.domain, Searcher(rollouts.domain)
-    rows = []
-    for task in tasks:
-        problem = rollouts.problems[task]
-        nodes = len(searcher.search(problem, record=False).plan)
-        shortest = shortest_search_length(domain, problem, plan_nodes=nodes)
-        lengths = [searcher.trace_length(problem, seed=child_seed(run, "astar", 0)) for run in range(runs)]
-        rows.append({"task_id": task, "lengths": lengths, "shortest": shortest})
+    stored = _read_astar(path)
+    is_of_these = stored is not None and stored["task_id"].to_pylist() == tasks
+    if stored is not None and is_of_these and all(len(row) == runs for row in stored["lengths"].to_pylist()):
+        return stored
+    items = [SomeTasks(tuple(tasks[first : first + TASKS_AT_ONCE])) for first in range(0, len(tasks), TASKS_AT_ONCE)]
+    count = min(engine.worker_count(workers, default=1), max(len(items), 1))
+    with engine.crew(partial(_AstarRuns, rollouts.directory, runs), workers=count) as crew:
+        rows = [row for part in results_in_order(crew, items) for row in part]
     table = pa.Table.from_pylist(rows, schema=ASTAR)
-    write_table(table, path)
+    write_table(table, path, writer=WRITER)
     return table
+
+
+@dataclass(frozen=True)
+class SomeTasks:
+    """Tasks to be searched."""
+
+    task_ids: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"the search of task {self.task_ids[0]} and {len(self.task_ids) - 1} more"
+
+
+class _AstarRuns:
+    """What a worker does: searches tasks again and again."""
+
+    def __init__(self, directory: Path, runs: int) -> None:
+        self.rollouts, self.seeds = Rollouts.open(directory), [child_seed(run, "astar", 0) for run in range(runs)]
+        self.searcher = Searcher(self.rollouts.domain)
+
+    def __call__(self, tasks: SomeTasks) -> Generator[None, None, list[dict[str, Any]]]:
+        """Returns the rows of these tasks."""
+        yield from ()
+        return [self._row(task) for task in tasks.task_ids]
+
+    def _row(self, task: str) -> dict[str, Any]:
+        problem = self.rollouts.problems[task]
+        nodes = len(self.searcher.search(problem, record=False).plan)
+        shortest = shortest_search_length(self.rollouts.domain, problem, plan_nodes=nodes)
+        lengths = [self.searcher.trace_length(problem, seed=seed) for seed in self.seeds]
+        return {"task_id": task, "lengths": lengths, "shortest": shortest}
+
+
+def _read_astar(path: Path) -> pa.Table | None:
+    """What an earlier evaluation kept; None if it is missing or damaged."""
+    try:
+        require_recorded(path, repair="")
+        return pq.read_table(path, columns=ASTAR.names)
+    except (OSError, pa.ArrowException, SearchformerError):
+        return None
 
 
 def _references(rollouts: Rollouts, scores: Scores) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ published Sokoban tables: only the plan counts, its position differences are rep
 start is not checked. Try: `searchformer judge maze FILE.jsonl`.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
+from searchformer.evaluate.answers import answer_tokens
 from searchformer.records import Verdict
 from searchformer.search import Options, Searcher
 from searchformer.search.validate import PlanVerdict, Validator, codes_of, tokens_of
@@ -26,11 +28,22 @@ OPTIMAL, FEASIBLE, INVALID = "optimal", "feasible", "invalid"
 class Judge:
     """Judges answers to tasks of one domain, with warm kernels."""
 
-    def __init__(self, domain: Domain, *, paper: bool = False, algorithm: str = "astar", weight: float = 1.0) -> None:
-        """`algorithm` and `weight` say which search a trace must be a run of to be legal."""
+    def __init__(
+        self,
+        domain: Domain,
+        *,
+        paper: bool = False,
+        algorithm: str = "astar",
+        weight: float = 1.0,
+        limits: Options | None = None,
+    ) -> None:
+        """`algorithm` and `weight` say which search a trace must be a run of to be legal.
+
+        `limits` bounds the search for a shortest plan, which raises BudgetError beyond them.
+        """
         self.domain, self.paper = domain, paper
         self.validator = Validator(domain, algorithm=algorithm, weight=weight)
-        self.searcher = Searcher(domain, Options(deterministic=True))
+        self.searcher = Searcher(domain, replace(limits or Options(), deterministic=True))
         self._tables: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
 
     def optimal_length(self, problem: np.ndarray) -> int:
@@ -39,8 +52,8 @@ class Judge:
         return len(trace.plan) if trace.solvable else -1
 
     def judge_text(self, problem: np.ndarray, answer: str) -> Verdict:
-        """Judge an answer given as space-separated tokens, without bos and eos."""
-        codes = codes_of(self.domain, answer.split())
+        """Judge an answer given as text: space-separated tokens without bos and eos, moves, or coordinates."""
+        codes = codes_of(self.domain, answer_tokens(self.domain, problem, answer))
         return self.judge(problem, codes, optimal_length=self.optimal_length(problem))
 
     def judge(self, problem: np.ndarray, codes: np.ndarray, *, optimal_length: int, finished: bool = True) -> Verdict:
@@ -143,7 +156,7 @@ def judge(
     weight: float = 1.0,
     **settings: Any,
 ) -> Verdict:
-    """Judge one answer (space-separated tokens, without bos and eos) to a task in JSON."""
+    """Judge one answer (space-separated tokens without bos and eos, moves, or coordinates) to a task in JSON."""
     domain = make_domain(domain_of(task), settings)
     record = {field: value for field, value in task.items() if field != "domain"}
     judging = Judge(domain, paper=paper, algorithm=algorithm, weight=weight)

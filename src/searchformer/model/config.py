@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, cut, shown
 
 HEAD_BLOCKS = 1
 """Residual blocks of a step network's head."""
@@ -19,30 +19,32 @@ class ModelConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    vocabulary: int = Field(ge=2)
+    vocabulary: int = Field(ge=2, le=1 << 24)
     """Number of tokens, bos and eos included."""
-    dim: int = Field(ge=2)
+    dim: int = Field(ge=2, le=1 << 16)
     """Width of the residual stream."""
-    layers: int = Field(ge=1)
+    layers: int = Field(ge=1, le=1000)
     """Blocks in the encoder, and again in the decoder."""
-    heads: int = Field(ge=1)
+    heads: int = Field(ge=1, le=1 << 12)
     """Attention heads per block."""
-    ffn: int = Field(ge=1)
+    ffn: int = Field(ge=1, le=1 << 20)
     """Hidden width of the feed-forward layers."""
-    positions: int = Field(default=65536, ge=1)
-    """Longest sequence, bos and eos included."""
+    positions: int = Field(default=65536, ge=1, le=1 << 24)
+    """Longest sequence, bos and eos included, in tokens or in the steps of a step network."""
     rope_theta: float = Field(default=10000.0, gt=0)
     """Base of the rotary frequencies."""
     norm_eps: float = Field(default=1e-5, gt=0)
     """Added to the mean square in RMSNorm."""
     unit: Literal["token", "step"] = "token"
     """What a position holds: a token, as in the published networks, or a step of the search."""
-    shift: int = Field(default=0, ge=0)
+    shift: int = Field(default=0, ge=0, le=1 << 10)
     """Self-attention in the decoder reads each position mixed with this many before it."""
-    places: int = Field(default=1, ge=1)
+    places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a response can hold; 1 for a token network, for others what the data set needs."""
-    prompt_places: int = Field(default=1, ge=1)
+    prompt_places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a prompt can hold, likewise."""
+    symbols: int = Field(default=0, ge=0)
+    """Symbols of a step network where tokens share one (`tokens/symbols.py`); 0: every token has its own."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ModelConfig":
@@ -50,7 +52,16 @@ class ModelConfig(BaseModel):
             raise ValueError(f"dim {self.dim} must be a multiple of 2 x heads = {2 * self.heads}")
         if self.unit == "token" and (self.places, self.prompt_places) != (1, 1):
             raise ValueError("a token network has one token at every position: places and prompt_places must be 1")
+        if self.unit == "token" and self.symbols:
+            raise ValueError("a token network tells all tokens apart: symbols must be 0")
+        if self.symbols > self.vocabulary:
+            raise ValueError(f"symbols {self.symbols} must not be more than the {self.vocabulary} tokens")
         return self
+
+    def fitted(self, *, places: int, prompt_places: int, symbols: int) -> "ModelConfig":
+        """A step network's shape for a data set whose longest pieces and number of symbols are these."""
+        shared = symbols if symbols < self.vocabulary else 0
+        return self.model_copy(update={"places": places, "prompt_places": prompt_places, "symbols": shared})
 
     def stored(self) -> dict[str, Any]:
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
@@ -62,8 +73,18 @@ class ModelConfig(BaseModel):
         """Width of one head."""
         return self.dim // self.heads
 
+    @property
+    def symbol_count(self) -> int:
+        """What the network tells apart: rows of its tables for one place."""
+        return self.symbols or self.vocabulary
 
-STEP_FIELDS = ("unit", "shift", "places", "prompt_places")
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the longest response that positions can hold."""
+        return self.positions * self.places
+
+
+STEP_FIELDS = ("unit", "shift", "places", "prompt_places", "symbols")
 """Fields that came with step networks."""
 
 SMALL_DIM = 128
@@ -88,11 +109,12 @@ def shape_of(size: str) -> dict[str, Any]:
         return dict(SIZES[size])
     if "=" not in size:
         raise SearchformerError(
-            f"unknown model size {size!r}; known: {', '.join(SIZES)}, or a shape as dim=64,layers=3,heads=4,ffn=192"
+            f"unknown model size {shown(size)}; known: {', '.join(SIZES)}, or a shape "
+            "as dim=64,layers=3,heads=4,ffn=192"
         )
     shape: dict[str, Any] = dict(pair.partition("=")[::2] for pair in size.split(","))
     if "dim" in shape and "ffn" not in shape and shape["dim"].isdecimal():
-        shape["ffn"] = default_ffn(int(shape["dim"]))
+        shape["ffn"] = default_ffn(int(shape["dim"][:9]))  # a longer number is refused as a width
     return shape
 
 
@@ -106,13 +128,13 @@ def make_config(size: str, *, vocabulary: int) -> ModelConfig:
     try:
         return ModelConfig(vocabulary=vocabulary, **shape_of(size))
     except (ValidationError, TypeError) as error:
-        raise SearchformerError(f"model {size!r}: {_first_line(error)}") from error
+        raise SearchformerError(f"model {shown(size)}: {first_error(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_error(error: Exception) -> str:
     """What a validation error says first, with the field's name."""
     if not isinstance(error, ValidationError):
-        return str(error)
+        return cut(str(error))
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
+    return f"{cut(place)}: {cut(first['msg'])}" if place else cut(first["msg"])

@@ -6,7 +6,7 @@ write the step that created it again.) The attention knows which pieces have bee
 come up again since: the created ones that are left are the open nodes.
 
 Every token's probability is exact, so a loss or a log-probability means the same as for a token network. Shape suffixes
-as in `inputs.py`, and D model width, V vocabulary.
+as in `inputs.py`, and D model width, V symbols (`tokens/symbols.py`): here, a token is a symbol.
 """
 
 import math
@@ -29,21 +29,21 @@ class StepEmbedding(nn.Module):
 
     def __init__(self, config: ModelConfig, places: int) -> None:
         super().__init__()
-        self.places, self.tokens = places, config.vocabulary
-        rows = places * config.vocabulary + (places > 1)  # the last one is for places that hold nothing
+        self.places, self.symbols = places, config.symbol_count
+        rows = places * self.symbols + (places > 1)  # the last one is for places that hold nothing
         self.weight = nn.Parameter(torch.empty(rows, config.dim))
 
     def rows(self, ids_LP: Tensor) -> Tensor:
         """The row of every (place, token)."""
-        first_P = torch.arange(self.places, device=ids_LP.device) * self.tokens
-        return torch.where(ids_LP >= 0, ids_LP + first_P, self.places * self.tokens)
+        first_P = torch.arange(self.places, device=ids_LP.device) * self.symbols
+        return torch.where(ids_LP >= 0, ids_LP + first_P, self.places * self.symbols)
 
     def forward(self, ids_BLP: Tensor) -> Tensor:
         """Vectors [B, L, D] of pieces."""
         if self.places == 1:
             return functional.embedding(ids_BLP[..., 0].clamp(min=0), self.weight)  # padding may hold NOTHING
         rows_NP = self.rows(ids_BLP).flatten(0, -2)
-        nothing = self.places * self.tokens
+        nothing = self.places * self.symbols
         vectors_ND = functional.embedding_bag(rows_NP, self.weight, mode="sum", padding_idx=nothing)
         return vectors_ND.unflatten(0, ids_BLP.shape[:-1])
 

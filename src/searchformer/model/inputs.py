@@ -1,4 +1,4 @@
-"""What a network is given: sequences of ids in, tensors of pieces out, for token and step networks alike.
+"""What a network is given: sequences of ids in, tensors of pieces of symbols out, for token and step networks alike.
 
 Shape suffixes: B sequences, S prompt positions, T response positions, P places of a piece, Q places of an input (a
 piece and the keyword of its step), N tokens to predict in all sequences.
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from searchformer.tokens.steps import NOTHING, Cutter, next_alike
+from searchformer.tokens.symbols import Symbols
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Inputs:
     places_N: Tensor | None
     """Where in the flattened [B * T * P] the tokens to predict are; None when they are everywhere."""
     targets_N: Tensor
+    shared_N: Tensor | None
+    """ln of the number of tokens that share the target's symbol; None when none does."""
     weights_N: Tensor
     """1 / number of predicted tokens of the sequence: the weighted sum is the sum over sequences of their mean."""
     sources: Sources | None
@@ -51,9 +54,11 @@ def make_inputs(
     response_lengths: np.ndarray,
     *,
     cutter: Cutter | None,
+    symbols: Symbols,
     device: torch.device,
 ) -> Inputs:
     """Tensors of padded ids [B, L], bos and eos included; without a `cutter`, every token is a piece of its own."""
+    prompts, responses = symbols.of_token[prompts], symbols.of_token[responses]
 
     def tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
@@ -73,6 +78,8 @@ def make_inputs(
         alike[:, 1:] = next_alike(cutter.identities(pieces[:, :-1])) + 1
         sources = make_sources(tensor(inputs[:, :, 1:]), tensor(pieces), tensor(alike))
     counts = response_lengths - 1
+    targets = pieces[real]
+    shared = symbols.log_sizes[targets]
     uneven = bool((prompt_counts != prompt_pieces.shape[1]).any())
     return Inputs(
         prompts_BSP=tensor(prompt_pieces),
@@ -80,7 +87,8 @@ def make_inputs(
         inputs_BTQ=tensor(inputs),
         pieces_BTP=tensor(pieces),
         places_N=None if real.all() else tensor(np.flatnonzero(real)),
-        targets_N=tensor(pieces[real]),
+        targets_N=tensor(targets),
+        shared_N=tensor(shared) if shared.any() else None,
         weights_N=tensor(np.repeat((1.0 / counts).astype(np.float32), counts)),
         sources=sources,
     )

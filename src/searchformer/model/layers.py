@@ -131,12 +131,8 @@ class Attention(nn.Module):
         causal: bool = False,
     ) -> Tensor:
         """Attend from x to source. `mask` [B, 1, 1, S] is true where source counts; `rotary` turns queries and keys."""
-        q_BLHK = self.wq(x_BLD).unflatten(-1, (self.heads, -1))
-        k_BSHK = self.wk(source_BSD).unflatten(-1, (self.heads, -1))
-        v_BSHK = self.wv(source_BSD).unflatten(-1, (self.heads, -1))
-        if rotary is not None:
-            q_BLHK, k_BSHK = rotate(q_BLHK, *rotary), rotate(k_BSHK, *rotary)
-        q_BHLK, k_BHSK, v_BHSK = (x.transpose(1, 2) for x in (q_BLHK, k_BSHK, v_BSHK))
+        q_BHLK, k_BHSK = self.queries_and_keys(x_BLD, source_BSD, rotary)
+        v_BHSK = self.wv(source_BSD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         if causal and _by_hand(q_BHLK) and is_faster_in_blocks(q_BHLK):
             q_NTK, k_NTK, v_NTK = (x.reshape(-1, *x.shape[2:]) for x in (q_BHLK, k_BHSK, v_BHSK))
             mixed_BHLK = BlockedCausal.apply(q_NTK, k_NTK, v_NTK).view_as(q_BHLK)
@@ -145,6 +141,16 @@ class Attention(nn.Module):
                 q_BHLK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=causal
             )
         return self.wo(mixed_BHLK.transpose(1, 2).flatten(-2))
+
+    def queries_and_keys(
+        self, x_BLD: Tensor, source_BSD: Tensor, rotary: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        """What each position of x asks, [B, H, L, K], and what each of source answers to, [B, H, S, K]."""
+        q_BLHK = self.wq(x_BLD).unflatten(-1, (self.heads, -1))
+        k_BSHK = self.wk(source_BSD).unflatten(-1, (self.heads, -1))
+        if rotary is not None:
+            q_BLHK, k_BSHK = rotate(q_BLHK, *rotary), rotate(k_BSHK, *rotary)
+        return q_BLHK.transpose(1, 2), k_BSHK.transpose(1, 2)
 
 
 class FeedForward(nn.Module):

@@ -5,12 +5,11 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 
-from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, read_json, replacing, write_json
-from searchformer.model.config import ModelConfig
+from searchformer.errors import SearchformerError, cut
+from searchformer.files import make_directory, read_json, write_json
+from searchformer.model.config import ModelConfig, first_error
+from searchformer.model.tensors import load_tensors, save_tensors
 from searchformer.model.transformer import Transformer
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -20,9 +19,7 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 def save_model(model: Transformer, vocabulary: Vocabulary, directory: Path | str, *, trained: dict[str, Any]) -> None:
     """Write the model; `trained` says how it came to be (size, data, seed, step, ...)."""
     directory = make_directory(Path(directory))
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    with replacing(directory / WEIGHTS) as temporary:
-        temporary.write_bytes(save(weights))
+    save_tensors(directory / WEIGHTS, model.state_dict())
     vocabulary.save(directory)
     shape = model.config.stored()
     write_json(directory / CONFIG, {"shape": shape, "vocabulary_digest": vocabulary.digest, "trained": trained})
@@ -34,14 +31,18 @@ def read_model_config(directory: Path | str) -> tuple[ModelConfig, dict[str, Any
     stored = read_json(path, what="model")
     try:
         return ModelConfig.model_validate(stored["shape"]), dict(stored["trained"])
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise SearchformerError(f"{path} does not describe a model: {error}") from error
+    except ValidationError as error:
+        raise SearchformerError(f"{path} does not describe a model: {first_error(error)}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise SearchformerError(
+            f"{path} does not describe a model: it needs the fields 'shape' and 'trained' ({cut(str(error))})"
+        ) from error
 
 
 def load_model(
-    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    directory: Path | str, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = torch.float32
 ) -> tuple[Transformer, Vocabulary]:
-    """Read a model and its vocabulary, and check that they belong together."""
+    """Read a model and its vocabulary, and check that they belong together. `dtype` None keeps the stored one."""
     directory = Path(directory)
     config, _ = read_model_config(directory)
     vocabulary = Vocabulary.load(directory)
@@ -51,13 +52,13 @@ def load_model(
             f"{directory}: the model was trained with a vocabulary of {config.vocabulary} tokens ({str(digest)[:8]}), "
             f"vocabulary.json has {len(vocabulary)} ({vocabulary.digest[:8]}): restore the model's own"
         )
+    weights, _ = load_tensors(directory / WEIGHTS, repair="restore the file, or train the model again")
+    _check_unit(directory, config, "step" if "token_kinds" in weights else "token")
     model = Transformer(config, device="meta")
     try:
-        weights = load_file(directory / WEIGHTS)
-        _check_unit(directory, config, "step" if "token_kinds" in weights else "token")
         model.load_state_dict(weights, assign=True)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).splitlines()[:2]).replace("\t", "")
+    except RuntimeError as error:
+        reason = cut(" ".join(str(error).splitlines()[1:2]))
         raise SearchformerError(f"{directory / WEIGHTS} does not hold the weights of this model: {reason}") from error
     return model.to(device=device, dtype=dtype), vocabulary
 

@@ -19,6 +19,7 @@ from searchformer.model.head import StepEmbedding, StepHead
 from searchformer.model.inputs import Inputs, make_inputs
 from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm, rotary_table
 from searchformer.tokens.steps import Cutter
+from searchformer.tokens.symbols import Symbols
 
 SMALL_EMBEDDING = 0.4
 """Standard deviation of a step network's embeddings, of which several are added, at the start."""
@@ -43,7 +44,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = StepEmbedding(config, config.places + 1 if config.unit == "step" else 1)
         self.layers = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
-        self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.vocabulary))
+        self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.symbol_count))
         self.head = StepHead(config) if config.unit == "step" else None
 
 
@@ -51,10 +52,11 @@ class Transformer(nn.Module):
     """The network of the paper's appendix B, or one with a step per position. Weights are drawn from `generator`.
 
     On the device "meta" it has no weights yet: they are to be loaded. A step network needs to know its tokens: `kinds`
-    are those of `tokens.steps.token_kinds`, and are stored with the weights.
+    are those of `tokens.steps.token_kinds`, `symbols` say what it tells apart; both are stored with the weights.
     """
 
     token_kinds: Tensor
+    token_symbols: Tensor
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Transformer(nn.Module):
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
         kinds: np.ndarray | None = None,
+        symbols: Symbols | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -76,6 +79,9 @@ class Transformer(nn.Module):
             assert kinds is not None or torch.device(device).type == "meta", "without kinds nothing would be a keyword"
             known = torch.empty(config.vocabulary, dtype=torch.uint8) if kinds is None else torch.from_numpy(kinds)
             self.register_buffer("token_kinds", known.to(device))
+        if config.symbols:
+            of_token = np.zeros(config.vocabulary) if symbols is None else symbols.of_token
+            self.register_buffer("token_symbols", torch.from_numpy(of_token.astype(np.int32)).to(device))
 
     def initialise(self, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew as PyTorch's layers do by default, but from `generator`."""
@@ -106,10 +112,17 @@ class Transformer(nn.Module):
 
     @cached_property
     def cutter(self) -> Cutter | None:
-        """Cuts sequences into this network's pieces; None for token networks."""
+        """Cuts sequences of symbols into this network's pieces; None for token networks."""
         if self.config.unit == "token":
             return None
-        return Cutter(self.token_kinds.cpu().numpy(), self.config.places, self.config.prompt_places)
+        kinds = self.token_kinds.cpu().numpy()[self.symbols.first_token]
+        return Cutter(kinds, self.config.places, self.config.prompt_places)
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """What this network tells apart."""
+        of_token = self.token_symbols.cpu().numpy() if self.config.symbols else np.arange(self.config.vocabulary)
+        return Symbols(of_token.astype(np.int64))
 
     def encode(self, prompt_BSP: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """Features of the prompts' pieces, [B, S, D]; those behind a prompt's end mean nothing.
@@ -151,14 +164,16 @@ class Transformer(nn.Module):
         hidden_BTD, logits_NV = self.read(inputs)
         losses_N = functional.cross_entropy(logits_NV, inputs.targets_N, reduction="none")
         head = self.decoder.head
-        return head.losses(hidden_BTD, inputs, losses_N) if head else losses_N
+        losses_N = head.losses(hidden_BTD, inputs, losses_N) if head else losses_N
+        return losses_N if inputs.shared_N is None else losses_N + inputs.shared_N
 
     def log_probabilities(self, inputs: Inputs) -> Tensor:
-        """Log-probabilities of every token at every target, [N, V]."""
+        """Log-probabilities of a token of each symbol at every target, [N, V]; [:, symbols.of_token] are all tokens."""
         hidden_BTD, logits_NV = self.read(inputs)
         own_NV = torch.log_softmax(logits_NV, dim=-1)
         head = self.decoder.head
-        return head.log_probabilities(hidden_BTD, inputs, own_NV) if head else own_NV
+        known_NV = head.log_probabilities(hidden_BTD, inputs, own_NV) if head else own_NV
+        return known_NV - torch.from_numpy(self.symbols.log_sizes).to(known_NV) if self.config.symbols else known_NV
 
     def forward(self, prompt_BS: Tensor, response_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """A token network's logits of the token after each response position (ids incl. bos), [B, T, V]."""
@@ -174,13 +189,30 @@ class Transformer(nn.Module):
     ) -> Inputs:
         """Padded ids [B, L], bos and eos included, as this network reads them."""
         arrays = (prompts, prompt_lengths, responses, response_lengths)
-        return make_inputs(*arrays, cutter=self.cutter, device=self.device)
+        return make_inputs(*arrays, cutter=self.cutter, symbols=self.symbols, device=self.device)
 
     def _check_length(self, length: int, what: str) -> None:
         if length > self.config.positions:
             raise SearchformerError(
-                f"a {what} of {length} tokens is longer than the model's limit of {self.config.positions}"
+                f"a {what} of {length} {self.config.unit}s is longer than the model's limit of {self.config.positions}"
             )
+
+
+def with_symbols(model: Transformer, symbols: Symbols) -> Transformer:
+    """The same network with a symbol for each token that had to share one but no longer does; those begin alike."""
+    config, before = model.config, model.symbols
+    config = config.fitted(places=config.places, prompt_places=config.prompt_places, symbols=symbols.count)
+    wider = Transformer(config, device="meta", symbols=symbols)
+    weights, from_symbol = model.state_dict(), torch.from_numpy(before.of_token[symbols.first_token])
+    weights["token_symbols"] = torch.from_numpy(symbols.of_token.astype(np.int32))
+    embeddings = {
+        f"{name}.weight": each.places for name, each in model.named_modules() if isinstance(each, StepEmbedding)
+    }
+    for name, places in {**embeddings, "decoder.output.1.weight": 1}.items():
+        table, behind = weights[name].tensor_split([places * before.count])
+        weights[name] = torch.cat([table.unflatten(0, (places, before.count))[:, from_symbol].flatten(0, 1), behind])
+    wider.load_state_dict({name: weights[name] for name in wider.state_dict()}, assign=True)
+    return wider
 
 
 def prompt_mask(prompt_lengths_B: Tensor | None, longest: int) -> Tensor | None:

@@ -13,8 +13,9 @@ import torch
 
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_text
-from searchformer.model import load_model, save_model
+from searchformer.model import Transformer, load_model, save_model
 from searchformer.model.storage import WEIGHTS, read_model_config
+from searchformer.tokens.vocabulary import Vocabulary
 
 MOST_BYTES = 8_000_000
 CARD = "MODEL_CARD.md"
@@ -22,20 +23,27 @@ CARD = "MODEL_CARD.md"
 
 def package_model(model: Path, out: Path, *, metrics: Path | None = None, made_with: list[str] | None = None) -> None:
     """Write the model in `model` to `out` with half the bytes, and a model card."""
-    config, trained = read_model_config(model)
+    _, trained = read_model_config(model)
     scores = read_json(metrics, what="evaluation") if metrics else None
     network, vocabulary = load_model(model)
     size = 2 * network.parameter_count
     if size > MOST_BYTES:
         raise SearchformerError(f"{model}: a packaged model has at most {MOST_BYTES:,} bytes; this one takes {size:,}")
-    largest = max(float(weight.abs().max()) for weight in network.state_dict().values())
+    largest = max(float(weight.detach().abs().max()) for weight in network.parameters())
     if not largest <= torch.finfo(torch.float16).max:
         raise SearchformerError(f"{model}: fp16 cannot hold a weight of {largest:g}")
     save_model(network.half(), vocabulary, out, trained=trained)
+    stored = "Weights are stored in fp16 and computed with in float32 or bfloat16."
+    facts = card_facts(network, vocabulary, trained)
+    write_text(out / CARD, write_card(out.name, facts, scores, made_with or [], stored=stored))
+
+
+def card_facts(network: Transformer, vocabulary: Vocabulary, trained: dict[str, Any]) -> dict[str, str]:
+    """What a model card says of a model, in words."""
+    config = network.config
     shape = f"dim {config.dim}, {config.layers} + {config.layers} layers, {config.heads} heads, ffn {config.ffn}"
     facts = {"shape": shape, "parameters": f"{network.parameter_count:,}", "vocabulary": f"{len(vocabulary)} tokens"}
-    card = write_card(out.name, facts | _facts(trained), scores, made_with or [])
-    write_text(out / CARD, card)
+    return facts | _facts(trained)
 
 
 def _facts(trained: dict[str, Any]) -> dict[str, str]:
@@ -52,7 +60,9 @@ def _facts(trained: dict[str, Any]) -> dict[str, str]:
     return facts
 
 
-def write_card(name: str, facts: dict[str, str], scores: dict[str, Any] | None, made_with: list[str]) -> str:
+def write_card(
+    name: str, facts: dict[str, str], scores: dict[str, Any] | None, made_with: list[str], *, stored: str
+) -> str:
     """The model card as Markdown."""
     lines = [
         f"# {name}",
@@ -63,7 +73,7 @@ def write_card(name: str, facts: dict[str, str], scores: dict[str, Any] | None, 
         lines.append(
             f"It then learned from its own shorter searches in {facts['bootstrap round']} bootstrapping rounds."
         )
-    lines += ["Weights are stored in fp16 and computed with in float32 or bfloat16.", "", "## Training", ""]
+    lines += [stored, "", "## Training", ""]
     lines += [f"- {key}: {value}" for key, value in facts.items() if value]
     if made_with:
         lines += ["", "Made with:", "", "```", *made_with, "```"]

@@ -21,6 +21,7 @@ from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, Tra
 from searchformer.recipes.recipe import DataSpec, Recipe, errors_of
 from searchformer.search import Sampler
 from searchformer.tokens.steps import KEYWORD, WORD, longest_piece, token_kinds
+from searchformer.tokens.symbols import costs_of, symbols_for
 from searchformer.train.options import BATCH_SIZES, STEPS
 
 SAMPLED_TASKS = 256
@@ -107,6 +108,8 @@ class Sizes:
     vocabulary: int
     places: dict[str, int]
     """Tokens of the longest piece of a prompt, a trace, a plan."""
+    symbols: dict[str, int]
+    """What a step network has to tell apart to know a prompt, a trace, a plan."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +133,10 @@ def _sampled_sizes(config: str) -> Sizes:
     maker = ShardMaker(GenerateOptions(tasks=SAMPLED_TASKS, **json.loads(config)))
     longest = maker.config.max_trace_tokens or (1 << 31) - 1
     sampler = Sampler(maker.searcher, maker.ids, seed=0, part=0, pairs=1, max_trace_tokens=longest)
-    kinds = token_kinds(maker.vocabulary)
+    kinds, costs = token_kinds(maker.vocabulary), costs_of(maker.vocabulary)
     tokens: dict[str, list[np.ndarray]] = {"prompt": [], "trace": [], "plan": []}
     pieces: dict[str, list[np.ndarray]] = {part: [] for part in tokens}
-    places = dict.fromkeys(tokens, 1)
+    places, highest = dict.fromkeys(tokens, 1), dict.fromkeys(tokens, -1)
     rows = 0
     while rows < SAMPLED_TASKS and sampler.candidates() < MOST_CANDIDATES:
         batch = sampler.draw(SAMPLED_TASKS - rows, candidates=1000)
@@ -144,9 +147,11 @@ def _sampled_sizes(config: str) -> Sizes:
             tokens[part].append(np.diff(ends).astype(float))
             pieces[part].append(np.diff(np.append(0, np.cumsum(begun))[ends]).astype(float))
             places[part] = max(places[part], longest_piece(kinds_of_part, prompts=is_prompt))
+            highest[part] = max(highest[part], int(costs[batch.parts[part]].max(initial=-1)))
     if not rows:
         raise SearchformerError(f"no task fits among {MOST_CANDIDATES:,} candidates; widen the settings")
-    return Sizes(_means(tokens), _means(pieces), len(maker.vocabulary), places)
+    symbols = {part: symbols_for(costs, cost).count for part, cost in highest.items()}
+    return Sizes(_means(tokens), _means(pieces), len(maker.vocabulary), places, symbols)
 
 
 def _means(parts: dict[str, list[np.ndarray]]) -> Lengths:
@@ -168,7 +173,7 @@ def sequence_operations(shape: ModelConfig, sizes: Sizes, *, plan_only: bool) ->
     if shape.unit == "step":
         copying = response * (2 * d * d + shape.places * d) + squared * (d + shape.places)
         head = written * HEAD_BLOCKS * 4 * d * d + copying
-    return 2 * (shape.layers * (encoder + decoder) + prompt * d * d + head + written * d * shape.vocabulary)
+    return 2 * (shape.layers * (encoder + decoder) + prompt * d * d + head + written * d * shape.symbol_count)
 
 
 def rate(table: tuple[tuple[int, float], ...], dim: int) -> float:
@@ -218,8 +223,11 @@ def _shape(run: TrainRun, sizes: Sizes) -> ModelConfig:
     if shape.unit == "token":
         return shape
     parts = ("plan",) if run.plan_only else ("trace", "plan")
-    places = {"places": max(sizes.places[part] for part in parts), "prompt_places": sizes.places["prompt"]}
-    return shape.model_copy(update=places)
+    return shape.fitted(
+        places=max(sizes.places[part] for part in parts),
+        prompt_places=sizes.places["prompt"],
+        symbols=max(sizes.symbols[part] for part in ("prompt", *parts)),
+    )
 
 
 def _train_cost(run: TrainRun, recipe: Recipe, machine: Machine) -> Cost:
@@ -267,16 +275,16 @@ def _bootstrap_cost(work: BootstrapRun, recipe: Recipe, machine: Machine) -> Cos
 
 def parameters(shape: ModelConfig) -> int:
     """Trained parameters."""
-    d, vocabulary = shape.dim, shape.vocabulary
+    d, symbols = shape.dim, shape.symbol_count
     encoder = 4 * d * d + 3 * d * shape.ffn + 2 * d
     decoder = 8 * d * d + 3 * d * shape.ffn + 3 * d + shape.shift * d
-    embeddings, head = 2 * vocabulary, 0
+    embeddings, head = 2 * symbols, 0
     if shape.unit == "step":
         in_places = (shape.prompt_places, shape.places + 1, shape.places)  # of the encoder, the decoder, the head
-        embeddings = sum(places * vocabulary + (places > 1) for places in in_places)
+        embeddings = sum(places * symbols + (places > 1) for places in in_places)
         blocks = HEAD_BLOCKS * (4 * d * d + d)
         head = blocks + 2 * d * d + 2 * shape.places * d + d + 1
-    return shape.layers * (encoder + decoder) + d * (embeddings + vocabulary) + d * d + 2 * d + head
+    return shape.layers * (encoder + decoder) + d * (embeddings + symbols) + d * d + 2 * d + head
 
 
 # --- in words

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 
 from searchformer.bootstrap.options import RoundsOptions
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, cut, shown
 from searchformer.recipes.recipe import (
     FROM_EVALUATION,
     FROM_TRAINING,
@@ -108,7 +108,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
     repeated = [key for key, count in Counter(stage.key for stage in stages).items() if count > 1]
     if repeated:
         kind, _, name = repeated[0].partition("/")
-        raise SearchformerError(f"{kind}: two runs are called {name!r}; give their entries different names")
+        raise SearchformerError(f"{kind}: two runs are called {shown(name)}; give their entries different names")
     return stages
 
 
@@ -138,7 +138,8 @@ def _beginning(run: TrainRun, above: list[TrainRun], recipe: Recipe) -> str | No
     if len(fitting) != 1:
         variant = "solution-only" if run.plan_only else "search-augmented"
         raise SearchformerError(
-            f"{path}: expected one {variant} run of {run.model} in an entry above called {name!r}; found {len(fitting)}"
+            f"{path}: expected one {variant} run of {cut(run.model)} in an entry above called {shown(name)}; "
+            f"found {len(fitting)}"
         )
     return fitting[0].slug
 
@@ -189,9 +190,11 @@ def _named(entry: BootstrapSpec, runs: list[TrainRun], *, path: str) -> list[Tra
         searching = [run for run in matching if not run.plan_only]
         if not matching:
             there = ", ".join(run.slug for run in runs) or "none"
-            raise SearchformerError(f"{path}: no training run {name!r}; there are {there}")
+            raise SearchformerError(f"{path}: no training run {shown(name)}; there are {cut(there)}")
         if not searching:
-            raise SearchformerError(f"{path}: {name!r} names solution-only runs only, which have no traces to shorten")
+            raise SearchformerError(
+                f"{path}: {shown(name)} names solution-only runs only, which have no traces to shorten"
+            )
         chosen += [run for run in searching if run not in chosen]
     return chosen
 

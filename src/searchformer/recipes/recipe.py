@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from searchformer.bootstrap.options import RoundsOptions
 from searchformer.dataset.options import GenerateOptions
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, cut, shown
 from searchformer.options import MayChange, OptionsModel, error_message
 from searchformer.rollout.options import AnswerOptions
 from searchformer.train.options import LearningOptions, TrainingOptions
@@ -163,12 +163,13 @@ def load_recipe(source: str, changes: Sequence[str] = ()) -> Recipe:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SearchformerError(
-            f"no recipe {source!r}: neither a file nor one of {', '.join(shipped_names())}"
+            f"no recipe {shown(source)}: neither a file nor one of {', '.join(shipped_names())}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SearchformerError(f"cannot read the recipe {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SearchformerError(f"{path} is not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also numbers of thousands of digits
+        reason = "its brackets are nested too deep" if isinstance(error, RecursionError) else cut(str(error))
+        raise SearchformerError(f"{path} is not TOML: {reason}") from None
     for change in changes:
         apply_change(values, change)
     return make_recipe(values, source=source)
@@ -206,13 +207,13 @@ def field_path(location: Sequence[int | str], values: Any) -> str:
             values = values[part]
         except (KeyError, IndexError, TypeError):
             values = None
-    return path.removeprefix(".") or "recipe"
+    return cut(path.removeprefix(".")) or "recipe"
 
 
 def _message(error: Any) -> str:
     if error["type"] in ("extra_forbidden", "missing", "value_error"):
         return error_message(error).replace("option", "field")
-    return f"{error_message(error)}; found {error['input']!r}"
+    return f"{error_message(error)}; found {shown(error['input'])}"
 
 
 def _check(recipe: Recipe) -> None:
@@ -226,11 +227,11 @@ def _check(recipe: Recipe) -> None:
         with errors_of(f"data.{name}.settings"):
             make_domain(data.domain, data.settings)
         if data.start_goal_pairs > 1 and not shares:
-            raise SearchformerError(f"data.{name}.start_goal_pairs: {data.domain} tasks do not share layouts")
+            raise SearchformerError(f"data.{cut(name)}.start_goal_pairs: {cut(data.domain)} tasks do not share layouts")
     for name, parts in recipe.merge.items():
         if name in recipe.data:
-            raise SearchformerError(f"merge.{name}: there is a data.{name} already")
-        _check_names(parts, recipe.data, f"merge.{name}")
+            raise SearchformerError(f"merge.{cut(name)}: there is a data.{cut(name)} already")
+        _check_names(parts, recipe.data, f"merge.{cut(name)}")
     known = [*recipe.data, *recipe.merge]
     _check_names(recipe.evaluation.data or (), known, "evaluation.data")
     for index, entry in enumerate(recipe.train):
@@ -239,7 +240,7 @@ def _check(recipe: Recipe) -> None:
             most, there = max(entry.sequences or (0,)), recipe.data_named(name).tasks
             if most > there:
                 raise SearchformerError(
-                    f"train[{index}].sequences: {most:,} asked for, data.{name} has {there:,} tasks"
+                    f"train[{index}].sequences: {most:,} asked for, data.{cut(name)} has {there:,} tasks"
                 )
         for size in entry.model:
             with errors_of(f"train[{index}].model"):
@@ -249,7 +250,7 @@ def _check(recipe: Recipe) -> None:
 def _check_names(names: Iterable[str], known: Collection[str], path: str) -> None:
     for name in names:
         if name not in known:
-            raise SearchformerError(f"{path}: no data set {name!r}; there are {', '.join(known)}")
+            raise SearchformerError(f"{path}: no data set {shown(name)}; there are {cut(', '.join(known))}")
 
 
 @contextlib.contextmanager
@@ -258,7 +259,7 @@ def errors_of(path: str) -> Iterator[None]:
     try:
         yield
     except SearchformerError as error:
-        raise SearchformerError(f"{path}: {error}") from None
+        raise SearchformerError(f"{cut(path)}: {error}") from None
 
 
 # --- changing
@@ -269,7 +270,7 @@ def apply_change(values: dict[str, Any], change: str) -> None:
     path, equals, text = change.partition("=")
     parts = re.findall(r"[^.\[\]]+", path)
     if not equals or not parts:
-        raise SearchformerError(f"--set {change!r}: expected a.b=c, as in --set train.steps=2000")
+        raise SearchformerError(f"--set {shown(change)}: expected a.b=c, as in --set train.steps=2000")
     _set(values, parts, _value(text), change)
 
 
@@ -279,8 +280,8 @@ def _set(place: Any, parts: list[str], value: Any, change: str) -> None:
             for entry in place:
                 _set(entry, parts, value, change)
             return
-        if int(parts[0]) >= len(place):
-            raise SearchformerError(f"--set {change!r}: the recipe has entries 0 to {len(place) - 1} there")
+        if len(parts[0]) > 9 or int(parts[0]) >= len(place):
+            raise SearchformerError(f"--set {shown(change)}: the recipe has entries 0 to {len(place) - 1} there")
         if len(parts) > 1:
             _set(place[int(parts[0])], parts[1:], value, change)
         else:
@@ -291,14 +292,14 @@ def _set(place: Any, parts: list[str], value: Any, change: str) -> None:
         else:
             _set(place.setdefault(parts[0], {}), parts[1:], value, change)
     else:
-        raise SearchformerError(f"--set {change!r}: {parts[0]} would be inside of a plain value")
+        raise SearchformerError(f"--set {shown(change)}: {shown(parts[0])} would be inside of a plain value")
 
 
 def _value(text: str) -> Any:
     """The value that TOML reads, or else the text itself: `15M` needs no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

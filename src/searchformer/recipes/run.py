@@ -18,6 +18,8 @@ from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import MANIFEST
 from searchformer.display import Display, Silent
+from searchformer.engines.base import Engine
+from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
 from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
 from searchformer.model.config import SMALL_DIM, shape_of
@@ -25,7 +27,7 @@ from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
 from searchformer.rollout.options import AnswerOptions, RolloutOptions
-from searchformer.train.launch import launch, train_command
+from searchformer.train.launch import interrupt, launch, train_command
 from searchformer.train.options import TrainingOptions, TrainOptions
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
@@ -53,6 +55,7 @@ def run_recipe(
     workers: int | None = None,
     jobs: int | None = None,
     display: Display | None = None,
+    engine: Engine | None = None,
 ) -> Outcome:
     """Run what is missing in `out`, `jobs` training runs side by side (by default as many as there are cores or GPUs).
 
@@ -61,7 +64,7 @@ def run_recipe(
     stages = stages_of(recipe)
     claim_directory(recipe, out)
     with locked(out, doing="running the recipe"):
-        runner = RecipeRunner(recipe, out, stages, display or Silent(), workers or os.cpu_count() or 1, jobs)
+        runner = RecipeRunner(recipe, out, stages, display or Silent(), workers, jobs, engine=engine)
         for number, stage in enumerate(stages, start=1):
             try:
                 if stage.kind == "train":
@@ -105,9 +108,19 @@ class RecipeRunner:
     """Runs stages, remembering in `stages.json` which are complete."""
 
     def __init__(
-        self, recipe: Recipe, out: Path, stages: list[Stage], display: Display, workers: int, jobs: int | None = None
+        self,
+        recipe: Recipe,
+        out: Path,
+        stages: list[Stage],
+        display: Display,
+        workers: int | None,
+        jobs: int | None = None,
+        *,
+        engine: Engine | None = None,
     ) -> None:
-        self.recipe, self.out, self.stages, self.display, self.workers = recipe, out, stages, display, workers
+        self.recipe, self.out, self.stages, self.display = recipe, out, stages, display
+        self.engine = engine or LocalEngine()
+        self.workers = self.engine.worker_count(workers, default=os.cpu_count() or 1)
         self.jobs = jobs
         self.ran: list[str] = []
         path = out / STAGES
@@ -151,6 +164,7 @@ class RecipeRunner:
                     left = sum(not self.is_complete(other) for other, _ in waiting)
                     self.display.say(f"{stage.key}: trained in {duration(seconds)}, {left} to go")
             except BaseException:
+                interrupt()
                 pool.shutdown(cancel_futures=True)
                 raise
         self.train_side_by_side()  # those that begin with the weights of these
@@ -219,7 +233,7 @@ class RecipeRunner:
         from searchformer.dataset.generate import generate
 
         options = GenerateOptions(**spec.model_dump())
-        generate(options, directory, workers=self.workers, display=self.display)
+        generate(options, directory, workers=self.workers, display=self.display, engine=self.engine)
 
     def _merge(self, work: Merge, directory: Path) -> None:
         from searchformer.dataset.merge import merge
@@ -262,8 +276,8 @@ class RecipeRunner:
             workers=self.workers if self.device == "cpu" else None,
             **work.spec.model_dump(include=set(AnswerOptions.model_fields)),
         )
-        roll_out(options, display=self.display)
-        evaluate(directory, display=self.display)
+        roll_out(options, display=self.display, engine=self.engine)
+        evaluate(directory, display=self.display, engine=self.engine)
 
     def _bootstrap(self, work: BootstrapRun, directory: Path) -> None:
         from searchformer.bootstrap.rounds import bootstrap
@@ -275,7 +289,7 @@ class RecipeRunner:
             device=self.device,
             **work.options.model_dump(),
         )
-        bootstrap(options, directory, display=self.display)
+        bootstrap(options, directory, display=self.display, engine=self.engine)
 
     def _report(self, spec: ReportSpec, directory: Path) -> None:
         from searchformer.report.write import write_report

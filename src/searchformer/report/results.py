@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.dataset.store import SPLITS, Dataset
-from searchformer.errors import SearchformerError
+from searchformer.digests import require_recorded
+from searchformer.errors import SearchformerError, cut
 from searchformer.evaluate.metrics import Scores
 from searchformer.files import read_json
 from searchformer.report.kinds import ModelKind, TaskKind, size_order
@@ -189,10 +190,12 @@ def table_order(evaluation: Evaluation) -> tuple[Any, ...]:
 
 def read_table(path: Path) -> pa.Table:
     """A Parquet file, or an error that names it."""
+    repair = "run `searchformer evaluate` again"
+    require_recorded(path, repair=repair)
     try:
         return pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SearchformerError(f"{path} cannot be read: {error}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise SearchformerError(f"{path} cannot be read: {cut(str(error))}; {repair}") from error
 
 
 def load_results(runs: Sequence[Path]) -> Results:

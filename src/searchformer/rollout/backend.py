@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from searchformer.rollout.requests import Sampling
+from searchformer.rollout.requests import Alphabet, Sampling
 
 BLOCK = 64
 """Positions of one cache block."""
@@ -73,8 +73,5 @@ class Backend(Protocol):
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """Encode a prompt's pieces [S, places]; its cross-attention keys and values of all layers go to `blocks`."""
 
-    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
-        """Decode `steps` positions of each row and draw what they say.
-
-        `next_state` is the automaton's table, with no rows when everything is allowed.
-        """
+    def decode(self, rows: DecoderRows, sampling: Sampling, alphabet: Alphabet) -> Drawn:
+        """Decode `steps` positions of each row and draw what they say; `rows.state` moves on."""

@@ -21,7 +21,8 @@ from searchformer.rollout import kernels, step_kernels
 from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
 from searchformer.rollout.cpu_steps import CpuPieceWriter
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
-from searchformer.rollout.requests import Sampling
+from searchformer.rollout.products import product
+from searchformer.rollout.requests import Alphabet, Sampling
 from searchformer.rollout.stepwise import Recent
 
 PRECISIONS = ("fp32", "bf16", "int8")
@@ -88,17 +89,17 @@ class CpuBackend:
             keys_SD, values_SD = features_SD @ block.cross_keys, features_SD @ block.cross_values
             kernels.store_prompt(keys_SD.numpy(), values_SD.numpy(), *self.cache, layer, blocks)
 
-    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
+    def decode(self, rows: DecoderRows, sampling: Sampling, alphabet: Alphabet) -> Drawn:
         """See `Backend`."""
         count = len(rows.token)
         self._make_room(-(-count // self.threads))
         if self.writer:
             self.writer.reserve(int(rows.slot.max()) + 1, int(rows.position.max()) + 2)
         if self._pool is None:
-            return self._decode_part(0, rows, sampling, next_state)
+            return self._decode_part(0, rows, sampling, alphabet)
         bounds = np.linspace(0, count, min(self.threads, count) + 1).astype(int)
         parts = [_slice(rows, first, last) for first, last in pairwise(bounds)]
-        jobs = [self._pool.submit(self._decode_part, i, part, sampling, next_state) for i, part in enumerate(parts)]
+        jobs = [self._pool.submit(self._decode_part, i, part, sampling, alphabet) for i, part in enumerate(parts)]
         results = [job.result() for job in jobs]
         columns = zip(*((each.tokens, each.log_probabilities, each.counts) for each in results), strict=True)
         return Drawn(*map(np.concatenate, columns))
@@ -114,13 +115,13 @@ class CpuBackend:
             self._arithmetics = [_CpuArithmetic(self, rows) for _ in range(self.threads)]
 
     @torch.inference_mode()
-    def _decode_part(self, thread: int, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
+    def _decode_part(self, thread: int, rows: DecoderRows, sampling: Sampling, alphabet: Alphabet) -> Drawn:
         """One position of some rows, and what is drawn there."""
         arithmetic = self._arithmetics[thread]
         arithmetic.begin(rows)
         self._embed(rows, arithmetic.x)
         run_blocks(self.weights.blocks, arithmetic)
-        return self._next_tokens(arithmetic, rows, sampling, next_state)
+        return self._next_tokens(arithmetic, rows, sampling, alphabet)
 
     def _embed(self, rows: DecoderRows, x_RD: np.ndarray) -> None:
         """The decoder's input: the embedding of each row's last token or piece."""
@@ -130,27 +131,29 @@ class CpuBackend:
             self.writer.embed(rows.slot, rows.position, x_RD)
 
     def _next_tokens(
-        self, arithmetic: "_CpuArithmetic", rows: DecoderRows, sampling: Sampling, next_state: np.ndarray
+        self, arithmetic: "_CpuArithmetic", rows: DecoderRows, sampling: Sampling, alphabet: Alphabet
     ) -> Drawn:
         """What the decoder's last hidden vectors say."""
 
         def choose(logits_RV: Tensor, chosen: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
-            token, log_probability = np.empty(len(chosen), np.int32), np.empty(len(chosen), np.float32)
+            symbol, log_probability = np.empty(len(chosen), np.int32), np.empty(len(chosen), np.float32)
+            key, position, forced = rows.key[chosen], rows.written[chosen] + np.int32(place), rows.forced[chosen, place]
             state = rows.state[chosen]
             kernels.sample(
                 logits_RV.numpy(),
                 float(sampling.temperature),
                 sampling.top_k,
                 float(sampling.top_p),
-                rows.key[chosen],
-                rows.written[chosen] + np.int32(place),
-                rows.forced[chosen, place],
-                next_state,
+                key,
+                position,
+                forced,
+                alphabet.allowed_SV,
                 state,
-                token,
+                symbol,
                 log_probability,
             )
-            rows.state[chosen] = state
+            token = alphabet.write(symbol, log_probability, forced, state, key, position)
+            rows.state[chosen] = alphabet.after(state, token)
             return token, log_probability
 
         if self.writer:
@@ -188,7 +191,7 @@ class _CpuArithmetic:
         """See `Arithmetic`."""
         kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, self.normed.array)
         out = self.views[f"projected {weight.shape[1]}"]
-        torch.mm(self.normed.tensor, weight, out=out.tensor)
+        product(self.normed.tensor, weight, out=out.tensor)
         return out
 
     def project_mixed(self, layer: int, norm: Tensor, shift: Tensor, weight: Tensor) -> _Buffer:
@@ -198,7 +201,7 @@ class _CpuArithmetic:
         recent = self.backend.recent.inputs[layer].numpy()
         step_kernels.mix_recent(exact, shift.numpy(), recent, self.rows.slot, mixed.array)
         out = self.views[f"projected {weight.shape[1]}"]
-        torch.mm(mixed.tensor.to(weight.dtype), weight, out=out.tensor)
+        product(mixed.tensor.to(weight.dtype), weight, out=out.tensor)
         return out
 
     def attend_to_own(self, layer: int, query_key_value: _Buffer) -> _Buffer:
@@ -224,7 +227,7 @@ class _CpuArithmetic:
     def add(self, change: _Buffer, weight: Tensor) -> None:
         """See `Arithmetic`."""
         out = self.views["change"]
-        torch.mm(change.tensor, weight, out=out.tensor)
+        product(change.tensor, weight, out=out.tensor)
         self.change = out.array
 
     def hidden(self) -> Tensor:
@@ -235,7 +238,7 @@ class _CpuArithmetic:
         """RMSNorm(x) @ weight in float32, whatever the precision of the blocks."""
         last, logits = self.views["last"], self.views["logits"]
         kernels.add_and_norm(self.x, self.change, norm.numpy(), self.eps, last.array)
-        return torch.mm(last.tensor, weight, out=logits.tensor)
+        return product(last.tensor, weight, out=logits.tensor)
 
 
 def _buffers(config: ModelConfig, rows: int, products: torch.dtype) -> dict[str, Tensor]:
@@ -243,7 +246,7 @@ def _buffers(config: ModelConfig, rows: int, products: torch.dtype) -> dict[str,
     dim, ffn = config.dim, config.ffn
     widths = {"normed": dim, "change": dim, "gated": ffn}
     widths |= {f"projected {width}": width for width in (3 * dim, dim, 2 * ffn)}
-    exact = {"x": dim, "query": dim, "last": dim, "logits": config.vocabulary}
+    exact = {"x": dim, "query": dim, "last": dim, "logits": config.symbol_count}
     buffers = {name: torch.empty(rows, width, dtype=products) for name, width in widths.items()}
     return buffers | {name: torch.empty(rows, width) for name, width in exact.items()}
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from searchformer.model import Transformer
 from searchformer.model.head import HeadBlock
 from searchformer.rollout import kernels, step_kernels
+from searchformer.rollout.products import product
 from searchformer.rollout.stepwise import Choose, PieceWriter
 from searchformer.tokens.steps import NOTHING
 
@@ -34,12 +35,12 @@ class CpuPieceWriter(PieceWriter):
             self.table_ND = head.embedding.weight.float().numpy()
             self.input_table_ND = self.decoder.embedding.weight.float().numpy()
             self.bias = head.superseded.item()
-        self.tokens = head.embedding.tokens
+        self.symbols = head.embedding.symbols
 
     def embed(self, slot_R: np.ndarray, position_R: np.ndarray, x_RD: np.ndarray) -> None:
         """The decoder's next inputs as vectors."""
         self.start(slot_R, position_R)
-        step_kernels.embed_pieces(self.next_input[slot_R], self.tokens, self.input_table_ND, x_RD)
+        step_kernels.embed_pieces(self.next_input[slot_R], self.symbols, self.input_table_ND, x_RD)
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """See `PieceWriter`."""
@@ -47,10 +48,10 @@ class CpuPieceWriter(PieceWriter):
         hidden, where = hidden_RD.numpy(), (slot_R, position_R)
         normed_RD, empty = torch.empty_like(hidden_RD), np.empty((0, self.dim), np.float32)
         kernels.add_and_norm(hidden, empty, self.copy_norm, self.eps, normed_RD.numpy())
-        looks = torch.mm(normed_RD, self.look_weights).numpy()
+        looks = product(normed_RD, self.look_weights).numpy()
         gate_RP, attention_RT = 1.0 / (1.0 + np.exp(-looks[:, 2 * self.dim :])), np.empty((rows, length), np.float32)
         step_kernels.look_back(looks, self.keys.numpy(), self.superseded, self.bias, *where, attention_RT)
-        tokens_RP = np.full((rows, self.places), NOTHING, np.int64)
+        tokens_RP, symbols_RP = (np.full((rows, self.places), NOTHING, np.int64) for _ in range(2))
         log_probability_RP = np.zeros((rows, self.places), np.float32)
         known_RD, is_writing_R = hidden + self.place_PD[0], np.ones(rows, bool)
         for place in range(self.places):
@@ -60,14 +61,15 @@ class CpuPieceWriter(PieceWriter):
             chosen_RV = logits_RV if len(writing) == rows else logits_RV[torch.from_numpy(writing)]
             token_R, log_probability_R = choose(chosen_RV, writing, place)
             tokens_RP[writing, place], log_probability_RP[writing, place] = token_R, log_probability_R
-            is_writing_R[writing] = ~self.ends[token_R]
+            symbol_R = symbols_RP[writing, place] = self.symbol_of_token[token_R]
+            is_writing_R[writing] = ~self.ends[symbol_R]
             if not is_writing_R.any() or place + 1 == self.places:
                 break
-            step_kernels.write_token(
-                tokens_RP[:, place],
+            step_kernels.write_symbol(
+                symbols_RP[:, place],
                 is_writing_R,
                 place,
-                self.tokens,
+                self.symbols,
                 self.table_ND,
                 self.place_PD,
                 self.pieces,
@@ -76,7 +78,7 @@ class CpuPieceWriter(PieceWriter):
                 attention_RT,
             )
         counts_R = (tokens_RP != NOTHING).sum(axis=1)
-        self._remember(slot_R, position_R, tokens_RP, counts_R)
+        self._remember(slot_R, position_R, symbols_RP, counts_R)
         return tokens_RP.astype(np.int32), log_probability_RP, counts_R
 
     def _remember(
@@ -93,10 +95,10 @@ class CpuPieceWriter(PieceWriter):
         x_RD, change = known_RD.copy(), np.empty((0, self.dim), np.float32)
         for norm, first, second in self.blocks:
             kernels.add_and_norm(x_RD, change, norm, self.eps, normed_RD.numpy())
-            inner_RF = torch.mm(normed_RD, first).relu_().square_()
-            change = torch.mm(inner_RF, second).numpy()
+            inner_RF = product(normed_RD, first).relu_().square_()
+            change = product(inner_RF, second).numpy()
         kernels.add_and_norm(x_RD, change, self.output_norm, self.eps, normed_RD.numpy())
-        return torch.mm(normed_RD, self.output)
+        return product(normed_RD, self.output)
 
 
 def _matrix(weight: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 Blocks of the cache are gathered per layer and go through `scaled_dot_product_attention`. Shape suffixes: R rows,
 K steps, D model width, H heads, E head width, L layers, N cache blocks, B positions of a block, T blocks of a
-table, V vocabulary.
+table, V symbols.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from searchformer.model.device import check_precision, widest_float
 from searchformer.model.layers import rotary_table, rotate
 from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
 from searchformer.rollout.decoder import DecoderWeights, run_blocks
-from searchformer.rollout.requests import Sampling
+from searchformer.rollout.requests import Alphabet, Sampling
 from searchformer.rollout.stepwise import PieceWriter, Recent
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -78,14 +78,15 @@ class DeviceBackend:
                 self.cache[part, layer, block_S, at_S] = (features_SD @ weight).unflatten(-1, (self.config.heads, -1))
 
     @torch.inference_mode()
-    def decode(self, rows: DecoderRows, sampling: Sampling, next_state: np.ndarray) -> Drawn:
+    def decode(self, rows: DecoderRows, sampling: Sampling, alphabet: Alphabet) -> Drawn:
         """See `Backend`. Rows go to the device once, tokens come back once, or once per token of a piece."""
         self._grow_cache(int(rows.table.max()))
         numbers = uniforms(rows.key, rows.written, self.tokens_at_once).astype(self.exact)
         number_RK = torch.as_tensor(numbers, device=self.device)
-        next_state_SV = torch.as_tensor(next_state, device=self.device)
+        allowed_SV = torch.as_tensor(alphabet.allowed_SV, device=self.device)
         if self.writer:
-            return self._write_pieces(rows, sampling, number_RK, next_state_SV)
+            return self._write_pieces(rows, sampling, alphabet, number_RK, allowed_SV)
+        next_state_SV = torch.as_tensor(alphabet.next_state, device=self.device)
         token_R, position_R, table_RT, prompt_table_RT, prompt_length_R, state_R, forced_RK = self._on_device(
             rows.token, rows.position, rows.table, rows.prompt_table, rows.prompt_length, rows.state, rows.forced
         )
@@ -94,10 +95,10 @@ class DeviceBackend:
         for step in range(self.steps):
             x_RD = functional.embedding(token_R, self.weights.embedding)
             x_RD = self._forward(x_RD, slot_R, position_R, table_RT, prompt_table_RT, prompt_length_R)
-            allowed_RV = next_state_SV[state_R] >= 0 if len(next_state) else None
+            allowed_RV = allowed_SV[state_R] if len(allowed_SV) else None
             logits_RV = self._logits(x_RD)
             token_R, log_probability_R = take(logits_RV, allowed_RV, sampling, number_RK[:, step], forced_RK[:, step])
-            if len(next_state):  # what follows eos is thrown away, so any state will do there
+            if len(next_state_SV):  # what follows eos is thrown away, so any state will do there
                 state_R = next_state_SV[state_R, token_R].long().clamp(min=0)
             position_R = position_R + 1
             tokens.append(token_R)
@@ -108,17 +109,21 @@ class DeviceBackend:
             torch.stack(tokens, 1).int().cpu().numpy(), torch.stack(log_probabilities, 1).cpu().numpy(), counts
         )
 
-    def _write_pieces(self, rows: DecoderRows, sampling: Sampling, number_RK: Tensor, next_state_SV: Tensor) -> Drawn:
+    def _write_pieces(
+        self, rows: DecoderRows, sampling: Sampling, alphabet: Alphabet, number_RK: Tensor, allowed_SV: Tensor
+    ) -> Drawn:
         """One position of a step network, and the piece that it writes."""
         assert self.writer is not None
 
         def choose(logits_RV: Tensor, chosen: np.ndarray, place: int) -> tuple[np.ndarray, np.ndarray]:
-            state_R, forced_R, row_R = self._on_device(rows.state[chosen], rows.forced[chosen, place], chosen)
-            allowed_RV = next_state_SV[state_R] >= 0 if len(next_state_SV) else None
-            token_R, log_probability_R = take(logits_RV, allowed_RV, sampling, number_RK[row_R, place], forced_R)
-            if len(next_state_SV):
-                rows.state[chosen] = next_state_SV[state_R, token_R].cpu().numpy().clip(min=0)
-            return token_R.cpu().numpy(), log_probability_R.cpu().numpy()
+            state, forced, position = rows.state[chosen], rows.forced[chosen, place], rows.written[chosen] + place
+            state_R, forced_R, row_R = self._on_device(state, forced, chosen)
+            allowed_RV = allowed_SV[state_R] if len(allowed_SV) else None
+            drawn = take(logits_RV, allowed_RV, sampling, number_RK[row_R, place], forced_R)
+            symbol, log_probability = (each.cpu().numpy() for each in drawn)
+            token = alphabet.write(symbol, log_probability, forced, state, rows.key[chosen], position)
+            rows.state[chosen] = alphabet.after(state, token)
+            return token, log_probability
 
         x_RD = self.model.decoder.embedding(self.writer.inputs(rows.slot, rows.position))[:, 0]
         places = self._on_device(rows.slot, rows.position, rows.table, rows.prompt_table, rows.prompt_length)

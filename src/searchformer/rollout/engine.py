@@ -12,6 +12,7 @@ with the same noise and so with the same tokens.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from searchformer.rollout.backend import BLOCK, Backend, DecoderRows
 from searchformer.rollout.cpu import CpuBackend
 from searchformer.rollout.device import DeviceBackend
 from searchformer.rollout.requests import (
+    Alphabet,
     Answer,
     Prompt,
     Sampling,
@@ -88,18 +90,19 @@ class Engine:
         """
         if samples < 1:
             raise SearchformerError(f"at least one sample per task is needed; found {samples}")
-        limit = min(DEFAULT_MAX_TOKENS, self.model.config.positions) if max_tokens is None else max_tokens
-        request = _Request(
-            samples=samples,
-            seed=seed,
-            sampling=Sampling(temperature, top_k, top_p),
-            limit=np.asarray(limit),
-            prefix=self._prefix(prefix or ()),
-            automaton=automaton,
+        limit = np.asarray(min(DEFAULT_MAX_TOKENS, self.model.config.most_tokens) if max_tokens is None else max_tokens)
+        self.check_limit(longest := int(limit.max()))
+        sampling = Sampling(temperature, top_k, top_p)
+        drawing = Drawing.of(
+            sampling, self._prefix(prefix or ()), Alphabet.of(self.model.symbols, automaton), automaton
         )
-        self._check_limit(int(request.limit.max()))
         made = (make_prompt(prompt, self.vocabulary) for prompt in prompts)
-        return _Scheduler(self, request, made).answers()
+        jobs = (
+            self.job(index, prompt, sample, limit=int(limit if limit.ndim == 0 else limit[index, sample]), seed=seed)
+            for index, prompt in enumerate(made)
+            for sample in (range(samples) if prompt.samples is None else prompt.samples)
+        )
+        return Scheduler(self, ((job, drawing) for job in jobs), longest=longest).answers()
 
     def sample_all(
         self, prompts: Iterable[Prompt | Sequence[str] | Sequence[int] | np.ndarray], **settings: object
@@ -114,19 +117,35 @@ class Engine:
         check_ids(ids, self.vocabulary, what="the forced prefix")
         return ids
 
-    def _check_limit(self, limit: int) -> None:
-        positions = self.model.config.positions
-        if not 1 <= limit <= positions:
-            raise SearchformerError(f"max_tokens is from 1 to {positions}, the model's limit; found {limit}")
+    def check_limit(self, limit: int) -> None:
+        """Raise unless the model can write so many tokens."""
+        most = self.model.config.most_tokens
+        if not 1 <= limit <= most:
+            raise SearchformerError(f"max_tokens is from 1 to {most}, the model's limit; found {limit}")
 
-    def check_budget(self, prompt_tokens: int, limit: int) -> None:
-        """Raise unless the cache can hold one sequence of `limit` tokens and its prompt."""
-        needed = _blocks(prompt_tokens) + _blocks(limit + self.backend.steps)
+    def job(self, index: int, prompt: Prompt, sample: int, *, limit: int, seed: int) -> "Job":
+        """One answer to be made; what cannot be answered is an error."""
+        pieces, config = prompt_pieces(self.model, prompt), self.model.config
+        if len(pieces) > config.positions:
+            raise SearchformerError(
+                f"the prompt of task {prompt.task_id} has {len(pieces)} {config.unit}s with bos and eos; "
+                f"the model takes {config.positions}"
+            )
+        self._check_budget(len(pieces), limit)
+        return Job(index, prompt, pieces, sample, limit, noise_key(seed, prompt.task_id, sample))
+
+    def _check_budget(self, prompt_positions: int, limit: int) -> None:
+        """Raise unless the cache can hold one sequence of `limit` tokens and its prompt.
+
+        A step may be as short as one token.
+        """
+        positions = min(limit, self.model.config.positions)
+        needed = _blocks(prompt_positions) + _blocks(positions + self.backend.steps)
         if needed > self.blocks:
             gigabytes = needed * self.backend.block_bytes / 1e9
             raise SearchformerError(
                 f"a cache of {self.cache_gb:g} GB is too small for one sequence of {limit} tokens with its prompt of "
-                f"{prompt_tokens}: it needs {gigabytes:.4f} GB. Allow more, or fewer tokens"
+                f"{prompt_positions}: it needs {gigabytes:.4f} GB. Allow more, or fewer tokens"
             )
 
 
@@ -150,20 +169,31 @@ def _blocks(positions: int) -> int:
     return -(-positions // BLOCK)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What all answers of one call have in common."""
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """How tokens are drawn. Sequences that share one are decoded in one batch."""
 
-    samples: int
-    seed: int
     sampling: Sampling
-    limit: np.ndarray
     prefix: np.ndarray
-    automaton: Automaton | None
+    """int32: what every answer begins with."""
+    start: int
+    """The automaton's first state."""
+    alphabet: Alphabet
+    """What is drawn from."""
 
-    def limit_of(self, prompt: int, sample: int) -> int:
-        """The largest number of tokens of one answer."""
-        return int(self.limit if self.limit.ndim == 0 else self.limit[prompt, sample])
+    @classmethod
+    def of(
+        cls, sampling: Sampling, prefix: np.ndarray, alphabet: Alphabet, automaton: Automaton | None = None
+    ) -> "Drawing":
+        """`prefix` holds ids; the alphabet is that of the automaton."""
+        return cls(sampling, prefix, automaton.start if automaton else 0, alphabet)
+
+    def forced(self, places_RK: np.ndarray) -> np.ndarray:
+        """The tokens to take at these places instead of drawing, -1 for none."""
+        if not len(self.prefix):
+            return np.full(places_RK.shape, -1, np.int32)
+        inside_RK = places_RK < len(self.prefix)
+        return np.where(inside_RK, self.prefix[np.where(inside_RK, places_RK, 0)], np.int32(-1))
 
 
 @dataclass
@@ -176,74 +206,84 @@ class _Encoded:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """One answer to be made."""
 
     prompt: int
+    """Jobs with the same number have the same prompt."""
     task: Prompt
+    pieces: np.ndarray
+    """The prompt as the encoder reads it."""
     sample: int
     limit: int
+    """Most tokens."""
+    key: int
+    """See `noise_key`."""
 
 
 @dataclass
 class _Sequence:
     """One answer being made, in a slot."""
 
-    job: _Job
+    job: Job
+    drawing: Drawing
     slot: int
     blocks: list[int] = field(default_factory=list)
 
 
-class _Scheduler:
-    """One call of `Engine.sample`: the queue, the slots, and who holds which block.
+class Scheduler:
+    """The slots of an engine, and who holds which block. `queue` gives jobs whenever there is a slot for one.
 
-    Arrays are indexed by slot; `order` lists the slots in use, those of one prompt side by side.
+    Arrays are indexed by slot; `order` lists the slots in use: those of one drawing, and within it of one prompt, stand
+    side by side. When the queue ends, `answers` ends too; whoever fills the queue later calls `advance` (session.py).
     """
 
-    def __init__(self, engine: Engine, request: _Request, prompts: Iterator[Prompt]) -> None:
-        self.engine, self.backend, self.request = engine, engine.backend, request
-        self.queue = self._jobs(prompts)
-        self.restarts: deque[_Job] = deque()
+    def __init__(self, engine: Engine, queue: Iterator[tuple[Job, Drawing]], *, longest: int) -> None:
+        """`longest` is the largest limit of any job."""
+        self.engine, self.backend, self.queue = engine, engine.backend, queue
+        self.restarts: deque[tuple[Job, Drawing]] = deque()
         self.running: dict[int, _Sequence] = {}  # by slot, oldest first
         self.encoded: dict[int, _Encoded] = {}
         self.free_blocks = list(range(engine.blocks - 1, -1, -1))
         self.free_slots = list(range(engine.slots - 1, -1, -1))
         self.crowded = False
-        slots, at_once = engine.slots, self.backend.tokens_at_once
-        longest = int(request.limit.max()) + at_once
+        slots, longest = engine.slots, longest + self.backend.tokens_at_once
+        positions = min(longest, engine.model.config.positions + self.backend.steps)
         self.tokens = np.empty((slots, longest + 1), np.int32)
         self.position, self.written, self.limit, self.state, self.prompt_length = (
             np.zeros(slots, np.int32) for _ in range(5)
         )
         self.key, self.log_probability = np.zeros(slots, np.uint64), np.zeros(slots)
-        self.table, self.prompt_table = np.zeros((slots, _blocks(longest)), np.int32), np.zeros((slots, 1), np.int32)
+        self.table, self.prompt_table = np.zeros((slots, _blocks(positions)), np.int32), np.zeros((slots, 1), np.int32)
         self.order = np.empty(0, np.int64)
-        self.forced = np.full(longest + at_once, -1, np.int32)
-        self.forced[: len(request.prefix)] = request.prefix[: len(self.forced)]
-        self.next_state = request.automaton.next_state if request.automaton else np.empty((0, 0), np.int32)
-        self.backend.reserve(engine.blocks, positions=longest, slots=slots)
+        self.batches: list[tuple[Drawing, np.ndarray]] = []
+        self.backend.reserve(engine.blocks, positions=positions, slots=slots)
 
     def answers(self) -> Iterator[Answer]:
         """Step all running sequences until none is left."""
-        while True:
-            self._admit()
-            if not self.running:
-                return
-            self._grow()
-            yield from self._step()
+        while (finished := self.advance()) or self.running:
+            yield from finished
 
-    def _jobs(self, prompts: Iterator[Prompt]) -> Iterator[_Job]:
-        """Every answer asked for, prompt by prompt; what cannot be answered is an error."""
-        for index, task in enumerate(prompts):
-            length, longest = len(task.tokens) + 2, self.engine.model.config.positions
-            if length > longest:
-                raise SearchformerError(
-                    f"the prompt of task {task.task_id} has {length} tokens with bos and eos; the model takes {longest}"
-                )
-            for sample in range(self.request.samples) if task.samples is None else task.samples:
-                limit = self.request.limit_of(index, sample)
-                self.engine.check_budget(length, limit)
-                yield _Job(index, task, sample, limit)
+    def advance(self) -> list[Answer]:
+        """Start what can be started, and draw the next tokens of all running sequences; the answers finished by it."""
+        self._admit()
+        if not self.running:
+            return []
+        self._grow()
+        finished = [answer for drawing, order in self.batches for answer in self._decode(drawing, order)]
+        if finished:
+            self.crowded = False
+            self._sort()
+        return finished
+
+    def cancel(self, prompt: int) -> None:
+        """Forget the jobs of a prompt that have left the queue."""
+        self.restarts = deque(each for each in self.restarts if each[0].prompt != prompt)
+        for sequence in [each for each in self.running.values() if each.job.prompt == prompt]:
+            self._leave(sequence)
+        self.crowded = False
+        self._forget_unused_prompts()
+        self._sort()
 
     def _admit(self) -> None:
         """Start jobs while there is a slot for them, and blocks beyond those that the running ones may need at once.
@@ -252,21 +292,21 @@ class _Scheduler:
         """
         changed = False
         while self.free_slots and not (self.crowded and self.running):
-            job = self.restarts.popleft() if self.restarts else next(self.queue, None)
-            if job is None:
+            asked = self.restarts.popleft() if self.restarts else next(self.queue, None)
+            if asked is None:
                 break
-            if not self._has_room(job):
-                self.restarts.appendleft(job)
+            if not self._has_room(asked[0]):
+                self.restarts.appendleft(asked)
                 break
-            self._start(job)
+            self._start(*asked)
             changed = True
         self._forget_unused_prompts()
         if changed:
             self._sort()
 
-    def _has_room(self, job: _Job) -> bool:
+    def _has_room(self, job: Job) -> bool:
         """Whether there are blocks for `job` now; prompts that nobody reads any more give up theirs for it."""
-        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.task.tokens) + 2)) + len(self.running)
+        needed = 1 + (0 if job.prompt in self.encoded else _blocks(len(job.pieces))) + len(self.running)
         if len(self.free_blocks) < needed:
             self._forget_unused_prompts(keep=job.prompt)
         return not self.running or len(self.free_blocks) >= needed
@@ -276,32 +316,36 @@ class _Scheduler:
         for prompt in [index for index, encoded in self.encoded.items() if not encoded.users and index != keep]:
             self.free_blocks += self.encoded.pop(prompt).blocks.tolist()
 
-    def _start(self, job: _Job) -> None:
+    def _start(self, job: Job, drawing: Drawing) -> None:
         """Give `job` a slot."""
         encoded = self.encoded.get(job.prompt) or self._encode(job)
         encoded.users += 1
         slot = self.free_slots.pop()
-        self.running[slot] = _Sequence(job, slot)
+        self.running[slot] = _Sequence(job, drawing, slot)
         if len(encoded.blocks) > self.prompt_table.shape[1]:
             wider = ((0, 0), (0, len(encoded.blocks) - self.prompt_table.shape[1]))
             self.prompt_table = np.pad(self.prompt_table, wider)
         self.prompt_table[slot, : len(encoded.blocks)], self.prompt_length[slot] = encoded.blocks, encoded.length
         self.tokens[slot, 0], self.position[slot], self.written[slot], self.limit[slot] = BOS, 0, 0, job.limit
-        self.key[slot] = noise_key(self.request.seed, job.task.task_id, job.sample)
-        self.state[slot] = self.request.automaton.start if self.request.automaton else 0
-        self.log_probability[slot] = 0.0
+        self.key[slot], self.state[slot], self.log_probability[slot] = job.key, drawing.start, 0.0
 
-    def _encode(self, job: _Job) -> _Encoded:
-        prompt = prompt_pieces(np.array([BOS, *job.task.tokens, EOS]), self.engine.model.cutter)
-        blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(prompt)))], np.int32)
-        self.backend.encode(prompt, blocks)
-        self.encoded[job.prompt] = _Encoded(blocks, len(prompt))
+    def _encode(self, job: Job) -> _Encoded:
+        blocks = np.array([self.free_blocks.pop() for _ in range(_blocks(len(job.pieces)))], np.int32)
+        self.backend.encode(job.pieces, blocks)
+        self.encoded[job.prompt] = _Encoded(blocks, len(job.pieces))
         return self.encoded[job.prompt]
 
     def _sort(self) -> None:
         """Samples of one prompt side by side, so that its keys and values are read once for all of them."""
-        sequences = sorted(self.running.values(), key=lambda each: (each.job.prompt, each.job.sample))
+        drawings = {each.drawing: number for number, each in enumerate(self.running.values())}
+        sequences = sorted(
+            self.running.values(), key=lambda each: (drawings[each.drawing], each.job.prompt, each.job.sample)
+        )
         self.order = np.array([sequence.slot for sequence in sequences], np.int64)
+        self.batches = [
+            (drawing, np.array([sequence.slot for sequence in group], np.int64))
+            for drawing, group in groupby(sequences, key=lambda each: each.drawing)
+        ]
 
     def _grow(self) -> None:
         """Blocks for the coming steps of every sequence; the youngest start again later when there are too few."""
@@ -316,7 +360,7 @@ class _Scheduler:
 
     def _restart_youngest(self) -> None:
         youngest = next(reversed(self.running.values()))
-        self.restarts.appendleft(youngest.job)
+        self.restarts.appendleft((youngest.job, youngest.drawing))
         self._leave(youngest)
         self._forget_unused_prompts()
         self.crowded = True
@@ -329,9 +373,9 @@ class _Scheduler:
         self.free_blocks += sequence.blocks
         self.encoded[sequence.job.prompt].users -= 1
 
-    def _step(self) -> Iterator[Answer]:
-        """Draw the next tokens of all running sequences, and hand out those that are finished."""
-        order, position_R, written_R = self.order, self.position[self.order], self.written[self.order]
+    def _decode(self, drawing: Drawing, order: np.ndarray) -> Iterator[Answer]:
+        """Draw the next tokens of these slots' sequences, and hand out those that are finished."""
+        position_R, written_R = self.position[order], self.written[order]
         steps, ahead_K = self.backend.steps, np.arange(self.backend.tokens_at_once)
         widest = int(position_R.max()) // BLOCK + 1 + (steps > 1)
         rows = DecoderRows(
@@ -344,9 +388,9 @@ class _Scheduler:
             prompt_length=self.prompt_length[order],
             key=self.key[order],
             state=self.state[order],
-            forced=self.forced[written_R[:, None] + ahead_K],
+            forced=drawing.forced(written_R[:, None] + ahead_K),
         )
-        drawn = self.backend.decode(rows, self.request.sampling, self.next_state)
+        drawn = self.backend.decode(rows, drawing.sampling, drawing.alphabet)
         self.tokens[order[:, None], written_R[:, None] + 1 + ahead_K] = drawn.tokens
         self.state[order] = rows.state
         ends_RK = drawn.tokens == EOS
@@ -357,15 +401,14 @@ class _Scheduler:
         self.position[order] += steps
         self.written[order] += drawn.counts.astype(np.int32)
         ended_R = first_end_R < np.minimum(left_R, drawn.counts)
-        finished_R = np.flatnonzero(ended_R | (left_R <= drawn.counts))
+        is_full_R = self.position[order] >= self.engine.model.config.positions
+        finished_R = np.flatnonzero(ended_R | (left_R <= drawn.counts) | is_full_R)
+        more_R = np.where(ended_R, first_end_R, np.minimum(left_R, drawn.counts))
         for row in finished_R:
             sequence = self.running[int(order[row])]
-            length = int(written_R[row]) + int(first_end_R[row] if ended_R[row] else left_R[row])
+            length = int(written_R[row]) + int(more_R[row])
             self._leave(sequence)
             yield self._answer(sequence, length, ended=bool(ended_R[row]))
-        if len(finished_R):
-            self.crowded = False
-            self._sort()
 
     def _answer(self, sequence: _Sequence, length: int, *, ended: bool) -> Answer:
         job, slot = sequence.job, sequence.slot

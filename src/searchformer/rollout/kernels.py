@@ -4,7 +4,7 @@ In and out: arrays that the caller owns. Activations are float32, or bfloat16 ke
 bfloat16). Arithmetic is float32.
 
 Shape suffixes: R rows of the batch, D model width, F feed-forward width, H heads, E head width, L layers, N cache
-blocks, B positions of a block, T blocks of a row's table, V vocabulary, S automaton states.
+blocks, B positions of a block, T blocks of a row's table, V symbols, S automaton states.
 
 Where keys and values lie. A row's positions are cut into blocks of B; its table names the blocks, which lie anywhere:
 
@@ -524,26 +524,26 @@ def sample(
     key_R: np.ndarray,
     position_R: np.ndarray,
     forced_R: np.ndarray,
-    next_state_SV: np.ndarray,
+    allowed_SV: np.ndarray,
     state_R: np.ndarray,
-    token_R: np.ndarray,
+    symbol_R: np.ndarray,
     log_probability_R: np.ndarray,
 ) -> None:
-    """Choose each row's next token, as `naive.choose` does; a forced token (>= 0) is taken as it is, at no cost.
+    """Choose each row's next symbol, as `naive.choose` does; a forced token (>= 0) is taken as it is, at no cost.
 
-    `state_R` moves on to the automaton's next state; an automaton of no states allows everything.
+    `allowed_SV` says what may come in each state of an automaton; one of no states allows everything.
     """
-    size, free = logits_RV.shape[1], next_state_SV.shape[0] == 0
+    size, free = logits_RV.shape[1], allowed_SV.shape[0] == 0
     weights = np.empty(size, np.float32)
     for row in range(logits_RV.shape[0]):
         logits = logits_RV[row]
         if forced_R[row] >= 0:
-            token_R[row], log_probability_R[row] = forced_R[row], 0.0
+            symbol_R[row], log_probability_R[row] = forced_R[row], 0.0
         else:
             highest, best = logits[0], -1
             for v in range(size):
                 highest = max(highest, logits[v])
-                if (free or next_state_SV[state_R[row], v] >= 0) and (best < 0 or logits[v] > logits[best]):
+                if (free or allowed_SV[state_R[row], v]) and (best < 0 or logits[v] > logits[best]):
                     best = v
             total = _ZERO
             for v in range(size):
@@ -554,7 +554,7 @@ def sample(
                     weights[v] = fast_exp((logits[v] - peak) * inverse)
                 if not free:
                     for v in range(size):
-                        if next_state_SV[state_R[row], v] < 0:
+                        if not allowed_SV[state_R[row], v]:
                             weights[v] = 0.0
                 if top_k > 0 or top_p < 1.0:
                     _cut(weights, top_k, top_p)
@@ -568,6 +568,4 @@ def sample(
                         running += weights[v]
                         if running > target:
                             break
-            token_R[row], log_probability_R[row] = best, logits[best] - highest - np.log(total)
-        if not free:
-            state_R[row] = next_state_SV[state_R[row], token_R[row]]
+            symbol_R[row], log_probability_R[row] = best, logits[best] - highest - np.log(total)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from searchformer.model import Transformer
-from searchformer.rollout.requests import Answer, Finish, Prompt, Sampling, noise_key, uniform
+from searchformer.rollout.requests import Alphabet, Answer, Finish, Prompt, Sampling, noise_key, uniform
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.vocabulary import BOS, EOS
 
@@ -25,26 +25,30 @@ def sample_naively(
     prefix: Sequence[int] = (),
     automaton: Automaton | None = None,
 ) -> Answer:
-    """One answer to `prompt`: at most `max_tokens` tokens, of which the first are `prefix`."""
+    """One answer to `prompt`: `prefix` and what follows, up to `max_tokens` or to the model's last position."""
     key = noise_key(seed, prompt.task_id, sample)
     prompt_ids = np.array([[BOS, *prompt.tokens.tolist(), EOS]])
     tokens, log_probability, finish = [BOS], 0.0, "max_tokens"
-    state = automaton.start if automaton else -1
+    alphabet, state = Alphabet.of(model.symbols, automaton), automaton.start if automaton else 0
     while len(tokens) <= max_tokens:
         position = len(tokens) - 1
+        asked = np.array([[*tokens, EOS]])  # the last token is the one to predict: any will do
+        lengths = np.array([prompt_ids.shape[1]]), np.array([asked.shape[1]])
+        inputs = model.inputs(prompt_ids, lengths[0], asked, lengths[1])
+        if inputs.inputs_BTQ.shape[1] > model.config.positions:
+            break
         if position < len(prefix):
             token = prefix[position]
         else:
-            asked = np.array([[*tokens, EOS]])  # the last token is the one to predict: any will do
-            lengths = np.array([prompt_ids.shape[1]]), np.array([asked.shape[1]])
             with torch.inference_mode():
-                known_NV = model.log_probabilities(model.inputs(prompt_ids, lengths[0], asked, lengths[1]))
-            logits_V = known_NV[-1].cpu().double().numpy()
-            allowed_V = automaton.next_state[state] >= 0 if automaton else np.ones(len(logits_V), dtype=bool)
-            token = choose(logits_V, allowed_V, sampling or Sampling(), uniform(key, position))
-            log_probability += logits_V[token] - np.logaddexp.reduce(logits_V)
-        if automaton:
-            state = automaton.next_state[state, token]
+                known_NV = model.log_probabilities(inputs)
+            known_V = known_NV[-1].cpu().double().numpy()
+            logits_V = known_V + model.symbols.log_sizes
+            allowed_V = alphabet.allowed_SV[state] if automaton else np.ones(len(logits_V), dtype=bool)
+            symbol = choose(logits_V, allowed_V, sampling or Sampling(), uniform(key, position))
+            log_probability += known_V[symbol] - np.logaddexp.reduce(logits_V)
+            token = alphabet.token(symbol, state, key, position)
+        state = alphabet.after(state, token)
         if token == EOS:
             finish = "eos"
             break
@@ -54,7 +58,7 @@ def sample_naively(
 
 
 def choose(logits_V: np.ndarray, allowed_V: np.ndarray, sampling: Sampling, number: float) -> int:
-    """The token that `number` in [0, 1) picks: the first whose cumulated probability, in id order, exceeds it."""
+    """The symbol that `number` in [0, 1) picks: the first whose cumulated probability, in their order, exceeds it."""
     logits_V = np.where(allowed_V, logits_V, -np.inf)
     if sampling.temperature == 0:
         return int(logits_V.argmax())
@@ -66,5 +70,5 @@ def choose(logits_V: np.ndarray, allowed_V: np.ndarray, sampling: Sampling, numb
         last = np.searchsorted(ordered_V.cumsum(), sampling.top_p * weights_V.sum())
         weights_V[weights_V < ordered_V[min(last, len(ordered_V) - 1)]] = 0
     cumulated_V = weights_V.cumsum()
-    token = np.searchsorted(cumulated_V, number * cumulated_V[-1], side="right")
-    return int(min(token, np.flatnonzero(weights_V)[-1]))
+    symbol = np.searchsorted(cumulated_V, number * cumulated_V[-1], side="right")
+    return int(min(symbol, np.flatnonzero(weights_V)[-1]))

@@ -45,7 +45,7 @@ class RolloutOptions(AnswerOptions):
     model: Path
     """A model directory, a training run, or the name of a packaged model."""
     data: Path
-    """Directory of the data set."""
+    """Directory of the data set, or a file of tasks."""
     out: Annotated[Path, MayChange]
     """Directory for the answers; run the same command again to continue."""
     split: Literal["test", "train"] = "test"

@@ -1,16 +1,23 @@
-"""What a sampler is asked and what it answers: prompts and sampling settings in, answers out. No torch is needed."""
+"""What a sampler is asked and what it answers: prompts and sampling settings in, answers out. No torch is needed.
+
+Shape suffixes: R rows, S states of an automaton, V symbols.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from searchformer.errors import SearchformerError
 from searchformer.seeding import child_seed, digest
+from searchformer.tokens.grammar import Automaton
+from searchformer.tokens.symbols import Symbols
 from searchformer.tokens.vocabulary import BOS, EOS, UnknownTokenError, Vocabulary
 
 Finish = Literal["eos", "max_tokens"]
+OTHER_KEY = (1 << 64) - 1
+"""Turns a key into another one, for noise of its own."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,58 @@ class Sampling:
             raise SearchformerError(f"top-k is 0 (all tokens) or positive; found {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise SearchformerError(f"top-p is above 0 and at most 1; found {self.top_p}")
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """What is drawn: a model's symbols, and those of them that an automaton allows.
+
+    Temperature, top-k and top-p take a symbol for one token. Where tokens share the symbol that was drawn, one of them
+    is written, each as likely as the next; with an automaton, one that it allows.
+    """
+
+    symbols: Symbols
+    next_state: np.ndarray
+    """int32 [states, tokens]: the automaton's table; no states when everything is allowed."""
+    allowed_SV: np.ndarray
+    """bool: whether a token of the symbol may come next."""
+
+    @classmethod
+    def of(cls, symbols: Symbols, automaton: Automaton | None) -> "Alphabet":
+        """The alphabet of a model for answers that an automaton restricts."""
+        next_state = automaton.next_state if automaton else np.empty((0, len(symbols.of_token)), np.int32)
+        return cls(symbols, next_state, symbols.with_any(next_state >= 0))
+
+    def token(self, symbol: int, state: int, key: int, position: int) -> int:
+        """The token to write at `position`, where `symbol` was drawn; the noise is that of the other key."""
+        tokens = self.symbols.tokens(symbol)
+        if len(self.next_state):
+            tokens = tokens[self.next_state[state, tokens] >= 0]
+        return int(tokens[int(uniform(key ^ OTHER_KEY, position) * len(tokens))])
+
+    def write(
+        self,
+        symbol_R: np.ndarray,
+        log_probability_R: np.ndarray,
+        forced_R: np.ndarray,
+        state_R: np.ndarray,
+        key_R: np.ndarray,
+        position_R: np.ndarray,
+    ) -> np.ndarray:
+        """The tokens to write for the symbols drawn, [R]; forced ones stay. Log-probabilities become the tokens'."""
+        if self.symbols.count == len(self.symbols.of_token):
+            return symbol_R
+        drawn_R = np.flatnonzero(forced_R < 0)
+        chosen_R, token_R = symbol_R[drawn_R], symbol_R.copy()
+        token_R[drawn_R] = self.symbols.first_token[chosen_R]
+        log_probability_R[drawn_R] -= self.symbols.log_sizes[chosen_R]
+        for row in drawn_R[self.symbols.sizes[chosen_R] > 1]:
+            token_R[row] = self.token(symbol_R[row], state_R[row], int(key_R[row]), int(position_R[row]))
+        return token_R
+
+    def after(self, state_R: Any, token_R: Any) -> Any:
+        """The automaton's next states, of one row or several; where it allowed no such token, it begins again."""
+        return self.next_state[state_R, token_R].clip(min=0) if len(self.next_state) else state_R
 
 
 def noise_key(seed: int, task_id: str, sample: int) -> int:

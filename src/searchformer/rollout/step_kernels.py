@@ -1,7 +1,7 @@
 """Compiled kernels of the CPU sampler for step networks; `stepwise.py` says the same in PyTorch, for people.
 
 Shape suffixes: R rows, S slots, T positions, P places, Q places of an input, K inputs that are remembered, D model
-width, V vocabulary, N rows of an embedding's table. Slots hold what is remembered of a sequence; tests compare answers
+width, V symbols, N rows of an embedding's table. Slots hold what is remembered of a sequence; tests compare answers
 with the obvious sampler's (`tests/test_step_networks.py`).
 """
 
@@ -18,13 +18,13 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 @compiled
-def embed_pieces(inputs_RQ: np.ndarray, tokens: int, table_ND: np.ndarray, x_RD: np.ndarray) -> None:
-    """The decoder's input: the sum of a vector for every (place, token) of a piece."""
+def embed_pieces(inputs_RQ: np.ndarray, symbols: int, table_ND: np.ndarray, x_RD: np.ndarray) -> None:
+    """The decoder's input: the sum of a vector for every (place, symbol) of a piece."""
     for row in range(inputs_RQ.shape[0]):
         x_RD[row] = _ZERO
         for place in range(inputs_RQ.shape[1]):
             if inputs_RQ[row, place] >= 0:
-                vector = table_ND[place * tokens + inputs_RQ[row, place]]
+                vector = table_ND[place * symbols + inputs_RQ[row, place]]
                 for d in range(x_RD.shape[1]):
                     x_RD[row, d] += vector[d]
 
@@ -117,21 +117,21 @@ def mix_copies(
         for v in range(size):
             logits[v] += own
         for t in range(1, position_R[row] + 1):
-            token = pieces[t, place]
-            if token >= 0 and mass[token] > _ZERO:
-                copied = np.log(max(mass[token] * scale, _TINY))
-                larger = max(copied, logits[token])
-                logits[token] = larger + np.log1p(np.exp(min(copied, logits[token]) - larger))
-            if token >= 0:
-                mass[token] = _ZERO
+            symbol = pieces[t, place]
+            if symbol >= 0 and mass[symbol] > _ZERO:
+                copied = np.log(max(mass[symbol] * scale, _TINY))
+                larger = max(copied, logits[symbol])
+                logits[symbol] = larger + np.log1p(np.exp(min(copied, logits[symbol]) - larger))
+            if symbol >= 0:
+                mass[symbol] = _ZERO
 
 
 @compiled
-def write_token(
-    token_R: np.ndarray,
+def write_symbol(
+    symbol_R: np.ndarray,
     is_writing_R: np.ndarray,
     place: int,
-    tokens: int,
+    symbols: int,
     table_ND: np.ndarray,
     place_PD: np.ndarray,
     pieces_STP: np.ndarray,
@@ -140,14 +140,14 @@ def write_token(
     known_RD: np.ndarray,
     attention_RT: np.ndarray,
 ) -> None:
-    """Rows that go on writing know one token more, and copy only from pieces that agree with it."""
-    for row in range(token_R.shape[0]):
+    """Rows that go on writing know one symbol more, and copy only from pieces that agree with it."""
+    for row in range(symbol_R.shape[0]):
         if is_writing_R[row]:
-            vector, pieces = table_ND[place * tokens + token_R[row]], pieces_STP[slot_R[row]]
+            vector, pieces = table_ND[place * symbols + symbol_R[row]], pieces_STP[slot_R[row]]
             for d in range(known_RD.shape[1]):
                 known_RD[row, d] += vector[d] + (place_PD[place + 1, d] - place_PD[place, d])
             for t in range(position_R[row] + 1):
-                if pieces[t, place] != token_R[row]:
+                if pieces[t, place] != symbol_R[row]:
                     attention_RT[row, t] = _ZERO
 
 
@@ -171,10 +171,10 @@ def remember(
         slot, at, identity = slot_R[row], position_R[row] + 1, 0
         next_input_SQ[slot, 0] = keyword_S[slot]
         for place in range(written_RP.shape[1]):
-            token = written_RP[row, place]
-            pieces_STP[slot, at, place] = next_input_SQ[slot, 1 + place] = token
-            if token >= 0 and names_state_V[token]:
-                identity += (token + 1) * factors_P[place]
+            symbol = written_RP[row, place]
+            pieces_STP[slot, at, place] = next_input_SQ[slot, 1 + place] = symbol
+            if symbol >= 0 and names_state_V[symbol]:
+                identity += (symbol + 1) * factors_P[place]
         identities_ST[slot, at], superseded_ST[slot, at] = identity, False
         for t in range(at if identity != 0 else 0):
             if identities_ST[slot, t] == identity:

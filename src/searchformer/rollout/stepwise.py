@@ -4,8 +4,8 @@ The decoder's blocks run once per piece, as for a token network; then the head (
 for all rows together. Beside the cache of keys and values, a sequence needs its pieces so far, as it may copy from
 them, and the last few inputs of every block, which are mixed into the next. All of that is indexed by slot.
 
-Shape suffixes: R rows, T positions so far, P places, Q = P + 1 places of an input, D model width, V vocabulary, K
-inputs that are remembered.
+Shape suffixes: R rows, T positions so far, P places, Q = P + 1 places of an input, D model width, V symbols, K
+inputs that are remembered. Pieces are remembered as symbols.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,9 @@ from torch import Tensor
 
 from searchformer.model import Transformer
 from searchformer.model.head import LEAST_MASS, TINY
-from searchformer.tokens.steps import KEYWORD, NOTHING, Cutter
+from searchformer.rollout.requests import Prompt
+from searchformer.tokens.steps import KEYWORD, NOTHING
+from searchformer.tokens.vocabulary import BOS, EOS
 
 Choose = Callable[[Tensor, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """(log-probabilities [r, V], which rows these are [r], place) -> their tokens and log-probabilities, [r] each."""
@@ -56,6 +58,7 @@ class PieceWriter:
         assert model.cutter is not None
         assert model.decoder.head is not None
         self.decoder, self.head, self.cutter = model.decoder, model.decoder.head, model.cutter
+        self.symbol_of_token = model.symbols.of_token
         self.places, self.dim, self.device = model.config.places, model.config.dim, model.device
         self.ends = self.cutter.kinds == KEYWORD
         self._allocate(slots=0, positions=0)
@@ -100,7 +103,7 @@ class PieceWriter:
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """Write a piece per row: tokens int32 and log-probabilities float32, both [R, P], and how many tokens, [R]."""
         rows, length = len(slot_R), int(position_R.max()) + 1
-        tokens_RP = np.full((rows, self.places), NOTHING, np.int64)
+        tokens_RP, symbols_RP = (np.full((rows, self.places), NOTHING, np.int64) for _ in range(2))
         log_probability_RP = np.zeros((rows, self.places), np.float32)
         attention_RT, gates_RP = self._look_back(hidden_RD, slot_R, position_R, length)
         earlier_RTP = torch.from_numpy(self.pieces[slot_R, :length]).to(self.device)
@@ -111,16 +114,17 @@ class PieceWriter:
             log_probability_RV = self._mixture(known_RD, attention_RT, earlier_RT, gates_RP[:, place])
             token_R, log_probability_R = choose(log_probability_RV, active, place)
             tokens_RP[active, place], log_probability_RP[active, place] = token_R, log_probability_R
-            going = np.flatnonzero(~self.ends[token_R])
+            symbol_R = symbols_RP[active, place] = self.symbol_of_token[token_R]
+            going = np.flatnonzero(~self.ends[symbol_R])
             if not len(going) or place + 1 == self.places:
                 break
             active, kept = active[going], torch.from_numpy(going).to(self.device)
-            written_R = torch.from_numpy(token_R[going].astype(np.int64)).to(self.device)
-            known_RD = known_RD[kept] + self.head.embedding.weight[place * self.head.embedding.tokens + written_R]
+            written_R = torch.from_numpy(symbol_R[going]).to(self.device)
+            known_RD = known_RD[kept] + self.head.embedding.weight[place * self.head.embedding.symbols + written_R]
             attention_RT = attention_RT[kept] * (earlier_RT[kept] == written_R[:, None])
             earlier_RTP, gates_RP = earlier_RTP[kept], gates_RP[kept]
         counts_R = (tokens_RP != NOTHING).sum(axis=1)
-        self._remember(slot_R, position_R, tokens_RP, counts_R)
+        self._remember(slot_R, position_R, symbols_RP, counts_R)
         return tokens_RP.astype(np.int32), log_probability_RP, counts_R
 
     def _look_back(
@@ -163,7 +167,9 @@ class PieceWriter:
         self.keyword[slot_R[ended]] = last_R[ended]
 
 
-def prompt_pieces(prompt: np.ndarray, cutter: Cutter | None) -> np.ndarray:
-    """A prompt's ids, bos and eos included, as the encoder reads them, int64 [S, places]."""
-    ids = prompt.astype(np.int64)
-    return ids[:, None] if cutter is None else cutter.prompts(ids[None], np.array([len(ids)])).ids[0]
+def prompt_pieces(model: Transformer, prompt: Prompt) -> np.ndarray:
+    """A prompt as the encoder reads it, bos and eos included, int64 [S, places]."""
+    symbols = model.symbols.of_token[[BOS, *prompt.tokens, EOS]]
+    if model.cutter is None:
+        return symbols[:, None]
+    return model.cutter.prompts(symbols[None], np.array([len(symbols)])).ids[0]

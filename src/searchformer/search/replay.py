@@ -50,6 +50,8 @@ VIOLATIONS = (
 )
 NONE, MALFORMED, BAD_START, NOT_NEIGHBOUR, SKIPPABLE, REPEATED, BAD_COST, BAD_ESTIMATE = range(8)
 NOT_OPEN, IS_CLOSED, NOT_LEAST, CHILD_MISSING, AFTER_GOAL, GOAL_OPEN, BAD_PLAN = range(8, 15)
+OF_ORDER = (VIOLATIONS[NOT_LEAST], VIOLATIONS[CHILD_MISSING])
+"""Violations that leave a trace sound."""
 
 # A child of the node just closed: A* creates it next, A* skips it, or the trace has created it.
 TO_CREATE, TO_SKIP, CREATED_NOW = range(3)
@@ -90,6 +92,8 @@ class Memory(NamedTuple):
     """int64 [N]: nodes from the start to the goal."""
     tokens: np.ndarray
     """int32: scratch for a state's tokens."""
+    wrong: np.ndarray
+    """int64: what is wrong with each step of the trace."""
     result: np.ndarray
     """int64: see the names above."""
 
@@ -386,6 +390,7 @@ def replay_trace(problem, codes, trace_end, end, keywords, cost_weight, estimate
                     children = find_children(problem, node, memory, cost_weight, estimate_weight)
         if unsound:
             result[UNSOUND] += 1
+        memory.wrong[result[STEPS] - 1] = violation
         if violation == NONE:
             result[LEGAL] += 1
         else:

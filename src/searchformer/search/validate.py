@@ -120,6 +120,21 @@ class Validator:
 
     def trace(self, problem: np.ndarray, codes: np.ndarray) -> TraceVerdict:
         """Replay an answer's trace, and hold its plan against the parents."""
+        return self._replay(problem, codes)[0]
+
+    def wrong_steps(self, problem: np.ndarray, codes: np.ndarray) -> dict[int, str]:
+        """What is wrong with the steps of an answer's trace, by number from 0; nothing where that is undecided."""
+        verdict, reading = self._replay(problem, codes)
+        if verdict.legal or verdict.violation == UNDECIDED:
+            return {}
+        if reading is not None:
+            return dict(reading)
+        assert self._memory is not None
+        wrong = self._memory.wrong[: verdict.steps]
+        return {int(step): replay.VIOLATIONS[wrong[step]] for step in np.flatnonzero(wrong)}
+
+    def _replay(self, problem: np.ndarray, codes: np.ndarray) -> tuple[TraceVerdict, Reading | None]:
+        """The verdict on a trace, and the reading that it is based on if that is not the kernel's."""
         memory = self._prepare(problem, len(codes))
         begin = self.plan_begin(codes)
         self.kernels.replay_trace(problem, codes, begin, len(codes), self.keywords, *self.weights, memory)
@@ -129,13 +144,15 @@ class Validator:
         wrong = (None, -1) if legal else (replay.VIOLATIONS[violation], position)
         verdict = TraceVerdict(legal, sound, *wrong, *counts)
         decided = legal or not result[replay.AMBIGUOUS]
-        return verdict if decided else self._try_other_readings(problem, codes, verdict)
+        return (verdict, None) if decided else self._try_other_readings(problem, codes, verdict)
 
-    def _try_other_readings(self, problem: np.ndarray, codes: np.ndarray, first: TraceVerdict) -> TraceVerdict:
-        """The verdict on a trace of which one reading is not legal, and others may be."""
+    def _try_other_readings(
+        self, problem: np.ndarray, codes: np.ndarray, first: TraceVerdict
+    ) -> tuple[TraceVerdict, Reading | None]:
+        """The verdict on a trace of which one reading is not legal, and others may be; with the reading."""
         tokens = tokens_of(self.domain, codes)
         if tokens[0] != "create" or not self.plan(problem, codes).solved:
-            return first  # in no reading is such an answer legal or sound
+            return first, None  # in no reading is such an answer legal or sound
         world = self._world_of(problem)
         steps = cut_steps(tokens)
         trace = [step for step in steps if step.kind != "plan"]
@@ -150,10 +167,10 @@ class Validator:
                 undecided = True
                 continue
             if reading is not None:
-                return _verdict_of(reading, trace, first, legal=None if undecided else legal)
+                return _verdict_of(reading, trace, first, legal=None if undecided else legal), reading
         if not undecided:
-            return first
-        return replace(first, legal=None, sound=first.sound or None, violation=UNDECIDED, position=-1)
+            return first, None
+        return replace(first, legal=None, sound=first.sound or None, violation=UNDECIDED, position=-1), None
 
     def _world_of(self, problem: np.ndarray) -> World:
         """The task's world; kept, because answers to one task come together."""
@@ -206,5 +223,6 @@ def _allocate(nodes: int, state_size: int, max_children: int, room: int) -> repl
         candidates=np.zeros(16, dtype=np.int64),
         path=np.zeros(nodes, dtype=np.int64),
         tokens=np.zeros(room, dtype=np.int32),
+        wrong=np.zeros(4 * nodes, dtype=np.int64),  # no more steps than tokens
         result=np.zeros(replay.RESULTS, dtype=np.int64),
     )

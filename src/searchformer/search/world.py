@@ -10,6 +10,7 @@ domain's rules run uncompiled, and nothing is computed twice. `cut_steps` takes 
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -94,10 +95,7 @@ def as_array(state: State) -> np.ndarray:
 def cut_steps(tokens: Sequence[str]) -> list[Step]:
     """An answer cut at its keywords, legal or not; what stands before the first keyword is left out."""
     starts = [place for place, token in enumerate(tokens) if token in KEYWORDS]
-    return [
-        _step(tokens[first], tuple(tokens[first + 1 : last]))
-        for first, last in zip(starts, [*starts[1:], len(tokens)], strict=True)
-    ]
+    return [_step(tokens[first], tuple(tokens[first + 1 : last])) for first, last in pairwise([*starts, len(tokens)])]
 
 
 def _step(kind: str, inside: Tokens) -> Step:

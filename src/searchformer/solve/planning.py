@@ -16,13 +16,14 @@ from searchformer.domains import TaskError, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import INVALID, OPTIMAL, Judge
 from searchformer.files import read_json
+from searchformer.pretrained import resolve_model
 from searchformer.records import Verdict
 from searchformer.search import Options, Searcher
 from searchformer.search.validate import codes_of
 from searchformer.search.world import World, cut_steps
 from searchformer.seeding import child_seed
 from searchformer.solve.solution import Effort, Solution, plan_tokens
-from searchformer.solve.tasks import Task
+from searchformer.solve.tasks import Task, make_task
 from searchformer.tokens.vocabulary import Vocabulary
 
 ASTAR_RUNS = 16
@@ -34,15 +35,24 @@ LONGEST_ANSWER = 4
 
 
 def solve(
-    task: Task, *, model: Path | None = None, samples: int = 16, seed: int = 0, options: Options | None = None
+    task: Task | dict[str, Any],
+    *,
+    model: Path | str | None = None,
+    samples: int = 16,
+    seed: int = 0,
+    options: Options | None = None,
 ) -> Solution:
-    """Plan with the model in directory `model`, or with A* alone. `options` limits A*'s searches."""
+    """Plan with a model (its directory or name), or with A* alone. `options` limits A*'s searches.
+
+    A task may also be given as a JSON object.
+    """
     options = options or Options()
+    task = task if isinstance(task, Task) else make_task(task)
     notes: list[str] = []
     sampler = None
     if model is not None:
         try:
-            sampler = AnswerSampler.open(model, task)
+            sampler = AnswerSampler.open(resolve_model(model), task)
         except TaskError as error:
             notes.append(f"the model cannot express this task ({error}): planned by A*")
     task = sampler.task if sampler else task

@@ -45,14 +45,14 @@ def make_task(record: dict[str, Any], *, name: str | None = None, settings: dict
     return Task(domain.sized(problem), problem)
 
 
-def random_task(domain: Domain, *, seed: int, options: Options | None = None) -> Task:
+def random_task(domain: Domain, *, seed: int, options: Options | None = None, candidates: int = CANDIDATES) -> Task:
     """A task drawn as `searchformer generate` draws them: one that has a plan, and not too short a one."""
     rules, settings, searcher = bind(domain.rules), domain.sampling(), Searcher(domain, options)
     problem = np.zeros(domain.problem_size(), dtype=np.int32)
-    for index in range(CANDIDATES):
+    for index in range(candidates):
         stream = new_stream(seed, "solve", index)
         if rules["sample_layout"](settings, stream, problem) and rules["sample_task"](settings, stream, problem):
             plan = searcher.search(problem, record=False).plan
             if len(plan) and rules["accepts"](problem, len(plan)):
                 return Task(domain, problem)
-    raise SearchformerError(f"none of {CANDIDATES:,} random tasks of {domain.name} can be solved; change its settings")
+    raise SearchformerError(f"none of {candidates:,} random tasks of {domain.name} can be solved; change its settings")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from searchformer.domains import KEYWORDS, Domain, Group, Shapes, make_domain
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.records import Step, Trace
 from searchformer.search.world import World, cut_steps
 from searchformer.tokens.vocabulary import EOS, Vocabulary
@@ -182,7 +182,9 @@ def automaton_for(
     domain = make_domain(domain_name, settings)
     missing = [token for token in domain.token_list() if token not in vocabulary.ids]
     if missing:
-        raise SearchformerError(f"the vocabulary lacks {len(missing)} tokens of {domain_name}, such as {missing[0]!r}")
+        raise SearchformerError(
+            f"the vocabulary lacks {len(missing)} tokens of {domain_name}, such as {shown(missing[0])}"
+        )
     return build_automaton(domain, vocabulary, plan_only=plan_only)
 
 
@@ -206,17 +208,17 @@ def parse_response(domain: Domain, vocabulary: Vocabulary, tokens: list[str]) ->
             raise ParseError(NO_PLAN, len(body), "the response ends before its plan")
         raise ParseError(TRUNCATED, len(body), f"the response ends where {automaton.expects[state]} should follow")
     if ends_with_eos and len(body) + 1 < len(tokens):
-        raise ParseError(AFTER_EOS, len(body) + 1, f"found {tokens[len(body) + 1]!r}")
+        raise ParseError(AFTER_EOS, len(body) + 1, f"found {shown(tokens[len(body) + 1])}")
     steps = cut_steps(body)
     return Response([step for step in steps if step.kind != "plan"], [step for step in steps if step.kind == "plan"])
 
 
 def _mismatch(token: str, position: int, expected: str, vocabulary: Vocabulary) -> ParseError:
     if token not in vocabulary.ids:
-        return ParseError(UNKNOWN, position, f"found {token!r}, which the vocabulary does not have")
+        return ParseError(UNKNOWN, position, f"found {shown(token)}, which the vocabulary does not have")
     between_steps = (_EXPECTS["first"], _EXPECTS["first plan"], _AFTER_PLAN)
     if token in KEYWORDS and expected not in between_steps:
-        return ParseError(TRUNCATED, position, f"expected {expected}; found {token!r}")
+        return ParseError(TRUNCATED, position, f"expected {expected}; found {shown(token)}")
     if expected == _EXPECTS["number"] and token.isdigit():
-        return ParseError(OUT_OF_RANGE, position, f"found {token!r}, beyond the task's size")
-    return ParseError(UNEXPECTED, position, f"expected {expected}; found {token!r}")
+        return ParseError(OUT_OF_RANGE, position, f"found {shown(token)}, beyond the task's size")
+    return ParseError(UNEXPECTED, position, f"expected {expected}; found {shown(token)}")

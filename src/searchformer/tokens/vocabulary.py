@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from searchformer.errors import SearchformerError
+from searchformer.errors import SearchformerError, shown
 from searchformer.files import read_json, write_json
 
 BOS, EOS = 0, 1
@@ -30,7 +30,7 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if self.tokens[:2] != ("bos", "eos"):
-            raise SearchformerError(f"a vocabulary starts with 'bos', 'eos'; found {list(self.tokens[:2])}")
+            raise SearchformerError(f"a vocabulary starts with 'bos', 'eos'; found {shown(list(self.tokens[:2]))}")
         if len(set(self.tokens)) != len(self.tokens):
             raise SearchformerError("a vocabulary lists each token once; found duplicates")
 
@@ -45,11 +45,17 @@ class Vocabulary:
         path = Path(directory) / FILE_NAME
         stored = read_json(path, what="vocabulary")
         try:
-            vocabulary, digest = cls(tuple(stored["tokens"])), stored["digest"]
-        except (KeyError, TypeError) as error:
-            raise SearchformerError(f"{path} needs the fields 'tokens' and 'digest': {error}") from error
+            tokens, digest = stored["tokens"], stored["digest"]
+        except KeyError as error:
+            raise SearchformerError(f"{path} needs the fields 'tokens' and 'digest': {error} is missing") from error
+        if not isinstance(tokens, list):
+            raise SearchformerError(f"{path}: 'tokens' is a list of texts; found {shown(tokens)}")
+        wrong = next((token for token in tokens if not isinstance(token, str)), None)
+        if wrong is not None or None in tokens:
+            raise SearchformerError(f"{path}: a token is a text; found {shown(wrong)}")
+        vocabulary = cls(tuple(tokens))
         if vocabulary.digest != digest:
-            raise SearchformerError(f"{path} was altered: its digest is {vocabulary.digest}, it says {digest}")
+            raise SearchformerError(f"{path} was altered: its digest is {vocabulary.digest}, it says {shown(digest)}")
         return vocabulary
 
     def save(self, directory: Path) -> None:
@@ -80,7 +86,7 @@ class Vocabulary:
             return np.array([self.ids[token] for token in tokens], dtype=self.dtype)
         except KeyError:
             position, token = next((i, t) for i, t in enumerate(tokens) if t not in self.ids)
-            raise UnknownTokenError(f"token {position} is {token!r}, which the vocabulary does not have") from None
+            raise UnknownTokenError(f"token {position} is {shown(token)}, which the vocabulary does not have") from None
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Tokens of `ids`."""

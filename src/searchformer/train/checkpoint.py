@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, replacing, require_same
+from searchformer.files import make_directory, parse_json, require_same
+from searchformer.model.tensors import load_tensors, save_tensors
 from searchformer.train.options import TrainOptions
 
 FILE_NAME = "state.safetensors"
+REPAIR = "remove it to start the run again"
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,8 @@ def save_state(state: State, directory: Path, *, result_fields: dict[str, Any]) 
     header = {"step": str(state.step), "options": json.dumps(result_fields, sort_keys=True)}
     make_directory(directory)
     try:
-        with replacing(directory / FILE_NAME) as temporary:
-            save_file({name: tensor.cpu() for name, tensor in state.tensors.items()}, temporary, metadata=header)
-    except (SafetensorError, SearchformerError) as error:
+        save_tensors(directory / FILE_NAME, state.tensors, header)
+    except SearchformerError as error:
         kept = "the previous one is still there" if (directory / FILE_NAME).exists() else "there is none yet"
         raise SearchformerError(f"cannot write the checkpoint of step {state.step} ({error}); {kept}") from error
 
@@ -49,13 +48,11 @@ def load_state(directory: Path, *, result_fields: dict[str, Any]) -> State | Non
     path = directory / FILE_NAME
     if not path.exists():
         return None
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise SearchformerError(f"{path} cannot be read: {error}; remove it to start again") from error
+    tensors, header = load_tensors(path, repair=REPAIR)
+    if not {"step", "options"} <= header.keys() or not header["step"].isdecimal() or len(header["step"]) > 18:
+        raise SearchformerError(f"{path} is no checkpoint: its header lacks the step or the options; {REPAIR}")
     defaults = {name: field.default for name, field in TrainOptions.model_fields.items()}
-    found = defaults | json.loads(header["options"])  # options that are newer than the checkpoint had their defaults
+    # options that are newer than the checkpoint had their defaults
+    found = defaults | parse_json(header["options"], where=f"{path}: the options in its header")
     require_same(found, result_fields, where=directory.parent, what="a training run")
     return State(step=int(header["step"]), tensors=tensors)

@@ -73,7 +73,7 @@ _COLUMNS = (
 def _score(objective: Objective, batch: Batch, yardstick: Yardstick | None) -> Tensor:
     """One row of `_COLUMNS` per sequence, on the CPU: not every device has float64."""
     inputs = objective.inputs(batch)
-    known_NV = objective.model.log_probabilities(inputs)
+    known_NV = objective.model.log_probabilities(inputs)  # of symbols, as are the targets
     losses = -known_NV.gather(1, inputs.targets_N[:, None])[:, 0].cpu().double()
     correct = (known_NV.argmax(dim=-1) == inputs.targets_N).cpu()
     counts = (batch.response_lengths - 1).tolist()

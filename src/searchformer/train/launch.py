@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,9 @@ from searchformer.lifetime import tied
 from searchformer.train.options import TrainOptions
 
 STDERR = 2
+SAVE_SECONDS = 60.0
+"""How long a training run may take to finish its step and save it."""
+_running: set["subprocess.Popen[bytes]"] = set()
 
 
 def train_command(options: TrainOptions, out: Path, *, processes: int = 1, bootstrap_round: int = 0) -> list[str]:
@@ -31,5 +35,25 @@ def launch(command: list[str], *, log: Path | None = None, place: Mapping[str, s
     command = tied(command)  # a killed run's training would go on beside that of the next
     with contextlib.ExitStack() as stack:
         words = stack.enter_context(open(log, "a", encoding="utf-8")) if log else STDERR
-        errors = words if log else None
-        return subprocess.run(command, env=environment, stdout=words, stderr=errors, check=False).returncode
+        process = subprocess.Popen(command, env=environment, stdout=words, stderr=words if log else None)
+        _running.add(process)
+        try:
+            return process.wait()
+        except BaseException:
+            interrupt(process)
+            raise
+        finally:
+            _running.discard(process)
+
+
+def interrupt(*processes: "subprocess.Popen[bytes]") -> None:
+    """Let these, or all running commands, save what they have and end; those that take too long are killed."""
+    chosen = processes or tuple(_running)
+    for process in chosen:
+        process.send_signal(signal.SIGINT)
+    for process in chosen:
+        try:
+            process.wait(SAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from searchformer.errors import SearchformerError
-from searchformer.files import write_text
+from searchformer.digests import sealed, unsealed
+from searchformer.errors import SearchformerError, shown
+from searchformer.files import parse_json, write_text
 
 FILE_NAME = "metrics.jsonl"
 Record = dict[str, Any]
@@ -24,13 +25,13 @@ class MetricsLog:
     def __init__(self, directory: Path, *, resume_step: int) -> None:
         self.path = directory / FILE_NAME
         kept = [record for record in read_metrics(directory) if record["step"] <= resume_step]
-        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
+        write_text(self.path, "".join(_line(record) for record in kept))
 
     def __call__(self, record: Record) -> None:
         """Append one record."""
         try:
             with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(_line(record))
         except OSError as error:
             raise SearchformerError(f"cannot write {self.path}: {error.strerror or error}") from error
 
@@ -40,15 +41,27 @@ def read_metrics(directory: Path) -> list[Record]:
     path = directory / FILE_NAME
     if not path.exists():
         return []
-    lines, records = path.read_text(encoding="utf-8").split("\n"), []
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise SearchformerError(f"{path} cannot be read: {error.strerror or error}") from error
+    records = []
     for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
         try:
-            if line:
-                records.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            record = unsealed(parse_json(line, where=f"{place} is not JSON"), where=place) if line else None
+        except SearchformerError:
             if number < len(lines):
-                raise SearchformerError(f"{path}, line {number} is not JSON: {error}") from error
+                raise
+            break
+        if record is not None and not (isinstance(record.get("step"), int) and "kind" in record):
+            raise SearchformerError(f"{place}: expected a record with its step and kind; found {shown(record)}")
+        records += [record] if record else []
     return records
+
+
+def _line(record: Record) -> str:
+    return json.dumps(sealed(record)) + "\n"
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,7 @@ def make_trackers(names: Sequence[str], directory: Path) -> list[Tracker]:
     makers = {"tensorboard": _tensorboard, "trackio": _trackio}
     for name in names:
         if name not in makers:
-            raise SearchformerError(f"a tracker is one of {', '.join(makers)}; found {name!r}")
+            raise SearchformerError(f"a tracker is one of {', '.join(makers)}; found {shown(name)}")
     return [makers[name](directory) for name in names]
 
 

@@ -19,13 +19,17 @@ from torch import Tensor
 from searchformer import __version__
 from searchformer.dataset.audit import yardstick_for
 from searchformer.dataset.batches import Batch, Batches, Sequences
-from searchformer.dataset.store import MANIFEST, Dataset, file_digest
+from searchformer.dataset.store import MANIFEST, Dataset
+from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
-from searchformer.errors import SearchformerError
+from searchformer.errors import Interrupted, SearchformerError
 from searchformer.files import locked, make_directory, write_json
-from searchformer.model import Transformer, save_model
+from searchformer.lifetime import Interrupts, held_back
+from searchformer.model import Transformer, read_model_config, save_model
 from searchformer.model.device import use_fitting_threads
-from searchformer.train.checkpoint import State, load_state, save_state
+from searchformer.model.storage import WEIGHTS
+from searchformer.model.tensors import load_tensors
+from searchformer.train.checkpoint import REPAIR, State, load_state, save_state
 from searchformer.train.evaluation import evaluate
 from searchformer.train.log import Listener, MetricsLog, Record
 from searchformer.train.objective import Objective
@@ -189,6 +193,7 @@ class _Training:
         state = load_state(self.out / "checkpoint", result_fields=self.result_fields)
         if state is None:
             return 0
+        self._require_fitting(state)
         self.flat.weights.data.copy_(state.tensors["weights"])
         for name, tensor in self.optimiser.state.items():
             tensor.copy_(state.tensors[name])
@@ -197,6 +202,19 @@ class _Training:
             loss, step, since = state.tensors["best"].tolist()
             self.best.loss, self.best.step, self.best.evaluations_since = loss, int(step), int(since)
         return state.step
+
+    def _require_fitting(self, state: State) -> None:
+        """Raise unless the checkpoint's tensors are those of this model and optimiser."""
+        wanted = {"weights": self.flat.weights.data} | self.optimiser.state
+        if self.best is not None:
+            wanted |= {"best_weights": self.best.weights, "best": torch.zeros(3, dtype=torch.float64)}
+        for name, tensor in wanted.items():
+            found = state.tensors.get(name)
+            if found is None or found.shape != tensor.shape:
+                shape = "nothing" if found is None else list(found.shape)
+                raise SearchformerError(
+                    f"{self.out / 'checkpoint'}: {name} should be {list(tensor.shape)}; found {shape}; {REPAIR}"
+                )
 
     def _save(self) -> None:
         """Write the checkpoint, then the model."""
@@ -211,8 +229,22 @@ class _Training:
             kept = copy.deepcopy(self.model)
             kept.load_state_dict(self.flat.view_like(self.best.weights), strict=False)  # buffers stay
         state = State(step=self.step, tensors=tensors)
-        save_state(state, self.out / "checkpoint", result_fields=self.result_fields)
-        save_model(kept, self.dataset.vocabulary, self.out / "model", trained=self._trained())
+        with held_back():
+            save_state(state, self.out / "checkpoint", result_fields=self.result_fields)
+            save_model(kept, self.dataset.vocabulary, self.out / "model", trained=self._trained())
+
+    def _finish_model(self) -> None:
+        """Write the model of the checkpoint, if the run was killed after the one and before the other."""
+        if not self.processes.is_first or not self.step:
+            return
+        try:
+            stored = load_tensors(self.out / "model" / WEIGHTS, repair="")[0]
+            _, trained = read_model_config(self.out / "model")
+            whole = trained == self._trained() and stored.keys() == self.model.state_dict().keys()
+        except SearchformerError:
+            whole = False
+        if not whole:
+            self._save()
 
     def _trained(self) -> dict[str, Any]:
         manifest = self.dataset.manifest
@@ -236,10 +268,14 @@ class _Training:
         options, scorer = self.options, None
         if exact_match is not None and options.exact_every and self.eval_set is not None and self.processes.is_first:
             scorer = exact_match(self.dataset, self.eval_set)
-        with display.bar("train", unit="steps") as update:
+        self._finish_model()
+        with display.bar("train", unit="steps") as update, held_back(raise_after=False) as interrupts:
             tokens, since = 0, time.perf_counter()
             saved = since
             while not self._is_done():
+                if self._is_interrupted(interrupts):
+                    self._save()
+                    raise Interrupted(f"step {self.step} of {self.steps} is saved in {self.out}")
                 batch = self.batches[self.step]
                 values = self._take_step(batch)
                 tokens += int(batch.response_lengths.sum()) - len(batch)
@@ -258,6 +294,11 @@ class _Training:
                     saved = time.perf_counter()
                 since += time.perf_counter() - paused
         return TrainResult(self.out / "model", self.step, self.model.parameter_count, self.last)
+
+    def _is_interrupted(self, interrupts: Interrupts) -> bool:
+        """Whether Ctrl-C was pressed in any of the processes: all of them stop at the same step."""
+        asked = torch.tensor([float(interrupts.asked)], device=self.processes.device)
+        return bool(self.processes.sum(asked)) if self.processes.world > 1 else interrupts.asked
 
     def _is_done(self) -> bool:
         patience = self.options.patience

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from searchformer.dataset.batches import Sequences
+from searchformer.dataset.batches import Batch, Sequences
 from searchformer.dataset.store import Dataset
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
-from searchformer.model import Transformer, load_model, make_config
+from searchformer.model import Transformer, load_model, make_config, with_symbols
 from searchformer.model.config import ModelConfig
 from searchformer.seeding import child_seed
 from searchformer.tokens.steps import token_kinds
+from searchformer.tokens.symbols import Symbols, costs_of, symbols_for
 from searchformer.train.options import TrainOptions
 from searchformer.train.precision import Precision, choose_precision
 from searchformer.train.processes import Processes
@@ -45,28 +46,35 @@ def first_model(dataset: Dataset, train_set: Sequences, options: TrainOptions, p
     if options.init_from is None:
         generator = torch.Generator().manual_seed(child_seed(options.seed, "weights") >> 1)
         config = make_config(options.model, vocabulary=len(dataset.vocabulary))
-        if config.unit == "step":
-            places, prompt_places = train_set.longest_pieces(token_kinds(dataset.vocabulary))
-            config = config.model_copy(update={"places": places, "prompt_places": prompt_places})
-        return Transformer(config, generator=generator, kinds=kinds_for(config, dataset))
+        if config.unit == "token":
+            return Transformer(config, generator=generator)
+        kinds, symbols = token_kinds(dataset.vocabulary), _symbols_of(dataset, train_set)
+        places, prompt_places = train_set.longest_pieces(kinds)
+        config = config.fitted(places=places, prompt_places=prompt_places, symbols=symbols.count)
+        return Transformer(config, generator=generator, kinds=kinds, symbols=symbols)
     loaded: list[Transformer] = []
 
-    def load() -> ModelConfig:
+    def load() -> tuple[ModelConfig, Symbols]:
         assert options.init_from is not None
         model, vocabulary = load_model(model_directory(options.init_from))
         dataset.vocabulary.require_same(
             vocabulary, mine=f"data set {options.data}", theirs=f"checkpoint {options.init_from}"
         )
         loaded.append(model)
-        return model.config
+        return model.config, model.symbols
 
-    config = processes.from_first(load)
-    return loaded[0] if loaded else Transformer(config, kinds=kinds_for(config, dataset))
+    config, symbols = processes.from_first(load)
+    if config.unit == "token":
+        return loaded[0] if loaded else Transformer(config)
+    model = loaded[0] if loaded else Transformer(config, kinds=token_kinds(dataset.vocabulary), symbols=symbols)
+    shared = symbols.shared & _symbols_of(dataset, train_set).shared
+    return model if (shared == symbols.shared).all() else with_symbols(model, Symbols.sharing(shared))
 
 
-def kinds_for(config: ModelConfig, dataset: Dataset) -> np.ndarray | None:
-    """The kinds of the data set's tokens, which a step network needs to know."""
-    return token_kinds(dataset.vocabulary) if config.unit == "step" else None
+def _symbols_of(dataset: Dataset, train_set: Sequences) -> Symbols:
+    """What a step network has to tell apart to learn these sequences."""
+    costs = costs_of(dataset.vocabulary)
+    return symbols_for(costs, train_set.highest_cost(costs))
 
 
 def model_directory(path: Path) -> Path:
@@ -78,11 +86,24 @@ def check_lengths(model: Transformer, *selections: Sequences | None, data: Path)
     """Raise if a sequence is longer than the model's limit."""
     limit = model.config.positions
     for sequences in filter(None, selections):
-        longest = max(int(sequences.prompt_lengths.max()), int(sequences.response_lengths.max()) - 1)
-        if longest > limit:
-            raise SearchformerError(
-                f"{data} has a sequence of {longest} tokens, the model's limit is {limit}; lower --max-trace-tokens"
-            )
+        tokens = np.maximum(sequences.prompt_lengths, sequences.response_lengths - 1)
+        for index in np.argsort(-tokens)[: (tokens > limit).sum()]:
+            longest = _positions(model, sequences.batch(index[None]))
+            if longest > limit:
+                raise SearchformerError(
+                    f"{data} has a sequence of {longest} {model.config.unit}s, the model's limit is {limit}; "
+                    "lower --max-trace-tokens"
+                )
+
+
+def _positions(model: Transformer, batch: Batch) -> int:
+    """Positions that the longest prompt or response takes; eos is written but not read."""
+    prompts, responses = batch.prompt_lengths, batch.response_lengths - 1
+    if model.cutter is not None:
+        symbols = model.symbols.of_token
+        prompts = model.cutter.prompts(symbols[batch.prompts], batch.prompt_lengths).counts
+        responses = model.cutter.responses(symbols[batch.responses], batch.response_lengths).counts
+    return int(max(prompts.max(), responses.max()))
 
 
 def run_precision(options: TrainOptions, config: ModelConfig, out: Path, device: torch.device) -> Precision:

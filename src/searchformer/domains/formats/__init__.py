@@ -32,8 +32,17 @@ SUFFIXES = {".xsb": "text", ".sok": "text", ".slc": "slc", ".map": "map", ".scen
 OPENINGS = {"slc": rb"<", "map": rb"type\s", "scen": rb"version\s"}
 
 
-def read(path: Path | str, *, start: Cell | None = None, goal: Cell | None = None) -> list[Level] | list[GridTask]:
-    """All tasks in a file of any known format. A `.map` holds no task of its own: give `start` and `goal` as (x, y)."""
+def read(
+    path: Path | str,
+    *,
+    start: Cell | None = None,
+    goal: Cell | None = None,
+    skipped: list[FormatError] | None = None,
+) -> list[Level] | list[GridTask]:
+    """All tasks in a file of any known format. A `.map` holds no task of its own: give `start` and `goal` as (x, y).
+
+    With a list `skipped`, levels that are none (two workers, unequal boxes and docks, an open border) go there.
+    """
     kind = format_of(path)
     if kind == "scen":
         return read_scenarios(path)
@@ -42,12 +51,12 @@ def read(path: Path | str, *, start: Cell | None = None, goal: Cell | None = Non
         if start is None or goal is None:
             raise FormatError(str(path), 0, 0, "a map has no task of its own: give a start and a goal, or a .scen file")
         return [grid.task(start=start, goal=goal)]
-    return read_levels(path)
+    return read_levels(path, skipped)
 
 
-def read_levels(path: Path | str) -> list[Level]:
-    """All Sokoban levels in a `.xsb`, `.txt`, `.sok`, `.slc` or Boxoban file, in order."""
-    return read_slc(path) if format_of(path) == "slc" else read_text_levels(path)
+def read_levels(path: Path | str, skipped: list[FormatError] | None = None) -> list[Level]:
+    """All Sokoban levels in a `.xsb`, `.txt`, `.sok`, `.slc` or Boxoban file, in order; faulty ones as in `read`."""
+    return read_slc(path, skipped) if format_of(path) == "slc" else read_text_levels(path, skipped)
 
 
 def format_of(path: Path | str) -> str:

@@ -108,10 +108,10 @@ def _check_run(length: int, *, room: int, path: str, line: int, column: int) -> 
 
 
 class Collection:
-    """The levels of one file, checked as they are added."""
+    """The levels of one file, checked as they are added. With a list `skipped`, a faulty level goes there instead."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, skipped: list[FormatError] | None = None) -> None:
+        self.path, self.skipped = path, skipped
         self.levels: list[Level] = []
         self.cells = 0
 
@@ -128,8 +128,18 @@ class Collection:
         problem = _problem(grid)
         if problem:
             x, y, reason = problem
-            raise FormatError(self.path, rows[y].line, rows[y].column(left + x), reason)
+            fault = FormatError(self.path, rows[y].line, rows[y].column(left + x), reason)
+            if self.skipped is None:
+                raise fault
+            self.skipped.append(fault)
+            return
         self.levels.append(Level(tidy(title), grid, rows[0].line))
+
+    def finish(self) -> list[Level]:
+        """The levels, once all are read; raises if there are none."""
+        if not self.levels:
+            raise (self.skipped or [FormatError(self.path, 1, 1, "no Sokoban level in this file")])[0]
+        return self.levels
 
 
 def tidy(title: str) -> str:

@@ -123,7 +123,8 @@ def _read_header(lines: Lines, path: str) -> tuple[int, int, int]:
 
 def _check_row(row: str, *, width: int, path: str, line: int) -> None:
     if unknown := UNKNOWN.search(row):
-        raise FormatError(path, line, unknown.start() + 1, describe(unknown[0]))
+        reason = f"{describe(unknown[0])}: an octile map has . G S (free) and @ O T W (blocked) only"
+        raise FormatError(path, line, unknown.start() + 1, reason)
     if len(row) != width:
         raise FormatError(path, line, min(len(row), width) + 1, f"a row has {width} cells; this one has {len(row)}")
 

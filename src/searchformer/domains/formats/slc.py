@@ -4,7 +4,9 @@ Read as a stream with the standard library's expat. A document type may be named
 one that declares anything (entities that expand, files to include) is refused.
 """
 
+import io
 from pathlib import Path
+from typing import BinaryIO
 from xml.parsers import expat
 
 from searchformer.domains.formats.levels import MAX_SIDE, Collection, Level, Row, expand
@@ -15,29 +17,36 @@ MAX_DEPTH = 16
 """Elements within elements; the format itself needs four."""
 
 
-def read_slc(path: Path | str) -> list[Level]:
-    """All levels in an `.slc` file, in order."""
-    reader, size = Reader(str(path)), 0
+def read_slc(path: Path | str, skipped: list[FormatError] | None = None) -> list[Level]:
+    """All levels in an `.slc` file, in order; faulty ones go to `skipped` if it is given."""
     with open_bytes(path) as file:
-        while chunk := file.read(CHUNK):
-            size += len(chunk)
-            if size > MAX_FILE:
-                raise reader.error(f"a file has at most {MAX_FILE} bytes; this one has more")
-            reader.feed(chunk, final=False)
+        return _read(file, str(path), skipped)
+
+
+def levels_from_slc(data: bytes, *, name: str = "<text>") -> list[Level]:
+    """All levels in the bytes of an `.slc` file; errors call it `name`."""
+    return _read(io.BytesIO(data), name)
+
+
+def _read(file: BinaryIO, path: str, skipped: list[FormatError] | None = None) -> list[Level]:
+    reader, size = Reader(path, skipped), 0
+    while chunk := file.read(CHUNK):
+        size += len(chunk)
+        if size > MAX_FILE:
+            raise reader.error(f"a file has at most {MAX_FILE} bytes; this one has more")
+        reader.feed(chunk, final=False)
     if not size:
-        raise FormatError(str(path), 1, 1, "empty file")
+        raise FormatError(path, 1, 1, "empty file")
     reader.feed(b"", final=True)
-    if not reader.collection.levels:
-        raise FormatError(str(path), 1, 1, "no Sokoban level in this file")
-    return reader.collection.levels
+    return reader.collection.finish()
 
 
 class Reader:
     """Bytes of XML in, levels out; holds one level at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, skipped: list[FormatError] | None = None) -> None:
         self.path = path
-        self.collection = Collection(path)
+        self.collection = Collection(path, skipped)
         self.title = ""
         self.depth = 0
         self.rows: list[Row] | None = None

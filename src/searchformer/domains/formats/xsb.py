@@ -23,10 +23,10 @@ KEY = re.compile(
 SOLUTION = re.compile(r"(?:solution|snapshot)\b", re.IGNORECASE)
 
 
-def read_text_levels(path: Path | str) -> list[Level]:
-    """All levels in a text file, in order."""
+def read_text_levels(path: Path | str, skipped: list[FormatError] | None = None) -> list[Level]:
+    """All levels in a text file, in order; faulty ones go to `skipped` if it is given."""
     with open_lines(path) as lines:
-        return _parse(lines, path=str(path))
+        return _parse(lines, path=str(path), skipped=skipped)
 
 
 def levels_from_text(text: str, *, name: str = "<text>") -> list[Level]:
@@ -111,9 +111,9 @@ class Gap:
 class Parser:
     """Rows and other lines in, levels out; holds one level and one gap at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, skipped: list[FormatError] | None) -> None:
         self.path = path
-        self.collection = Collection(path)
+        self.collection = Collection(path, skipped)
         self.run: list[tuple[int, str]] = []
         self.board: Board | None = None
         self.gap = Gap(after_board=False)
@@ -155,8 +155,8 @@ class Parser:
         self.run.append((line, text))
 
 
-def _parse(lines: Lines, *, path: str) -> list[Level]:
-    parser, bad_byte, empty = Parser(path), None, True
+def _parse(lines: Lines, *, path: str, skipped: list[FormatError] | None = None) -> list[Level]:
+    parser, bad_byte, empty = Parser(path, skipped), None, True
     for line, raw in lines:
         text = raw.rstrip()
         empty = empty and not text
@@ -171,11 +171,11 @@ def _parse(lines: Lines, *, path: str) -> list[Level]:
     parser.end_run()
     parser.gap.end_block()
     parser.end_board()
-    if not parser.collection.levels and bad_byte:
+    if not (parser.collection.levels or skipped) and bad_byte:
         raise FormatError(path, bad_byte[0], bad_byte[1].start() + 1, describe(bad_byte[1][0]))
-    if not parser.collection.levels:
-        raise FormatError(path, 1, 1, "empty file" if empty else "no Sokoban level in this file")
-    return parser.collection.levels
+    if empty:
+        raise FormatError(path, 1, 1, "empty file")
+    return parser.collection.finish()
 
 
 def _is_row(text: str, *, inside: bool) -> bool:

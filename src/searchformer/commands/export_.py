@@ -1,0 +1,109 @@
+"""`searchformer export KIND`: models, data sets and searches for other people's tools."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from searchformer.commands.options import DomainName
+
+NewFile = Annotated[Path, Parameter(help="File to write.")]
+Model = Annotated[Path, Parameter(help="A model directory, a training run, or the name of a packaged model.")]
+
+
+def meta_checkpoint(model: Model, /, *, out: NewFile) -> None:
+    """A model of one of the paper's sizes in the layout of the published checkpoints."""
+    from searchformer.interop.meta_checkpoint import export_checkpoint
+    from searchformer.pretrained import resolve_model
+
+    export_checkpoint(resolve_model(model), out)
+    print(f"{out}: {out.stat().st_size:,} bytes")
+
+
+def hub(
+    directory: Annotated[Path, Parameter(help="A data set, a model, a training run, or a packaged model's name.")],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Directory to write; it must not hold anything yet.")],
+    text: Annotated[bool, Parameter(help="Tokens as text in place of ids; for data sets.")] = False,
+    push: Annotated[str | None, Parameter(help="Also upload to this repository of the Hub, as OWNER/NAME.")] = None,
+    private: Annotated[bool, Parameter(help="A new repository is private.")] = False,
+) -> None:
+    """A model or data set with its card, for the Hugging Face Hub.
+
+    `datasets.load_dataset(DIR)` reads a data set that was written so, `searchformer.load(DIR)` a model.
+    """
+    from searchformer.dataset.store import MANIFEST, Dataset
+    from searchformer.errors import SearchformerError
+    from searchformer.interop.extras import require
+    from searchformer.interop.models import load
+
+    interop = require("huggingface_hub", extra="hub") and require("searchformer.interop.hub", extra="hub")
+    if (directory / MANIFEST).exists():
+        dataset = Dataset(directory, verify=True)
+        if push:
+            print(interop.push_dataset(dataset, push, out, text=text, private=private))
+        else:
+            interop.export_dataset(dataset, out, text=text)
+    elif text:
+        raise SearchformerError(f"--text is for data sets; {directory} holds none")
+    else:
+        model = interop.as_hub_model(load(directory))
+        interop.export_model(model, out)
+        if push:
+            print(model.push_to_hub(push, private=private))
+    print(f"{out}: with its card in {interop.CARD}")
+
+
+def mongodb(
+    uri: Annotated[str, Parameter(help="Address of the server: mongodb://HOST:PORT")],
+    directory: Annotated[Path, Parameter(help="A data set.")],
+    /,
+    *,
+    name: Annotated[str, Parameter(help="Name there, as published ones: maze.10-by-10-deterministic.simple")],
+    database: Annotated[str, Parameter(help="Database of the server.")] = "tokenSeqDB",
+) -> None:
+    """A data set into a MongoDB server, in the published layout; run the same command again to continue."""
+    from searchformer.commands.progress import TerminalDisplay
+    from searchformer.dataset.store import Dataset
+    from searchformer.interop.mongodb import connected, export_mongodb
+
+    dataset = Dataset(directory, verify=True)
+    with connected(uri, database=database) as there:
+        sent = export_mongodb(there, dataset, name, display=TerminalDisplay())
+    print(f"{name}: {sent:,} documents sent, {dataset.rows('train') + dataset.rows('test'):,} are there")
+
+
+def posthoc(
+    domain: DomainName,
+    file: Annotated[str, Parameter(help="Tasks, with a model's answer or without; - for stdin.")],
+    /,
+    *,
+    out: NewFile,
+    level: Annotated[int, Parameter(help="Which task of the file, from 1.")] = 1,
+    model: Annotated[Path | None, Parameter(help="Export this model's search instead of A*'s.")] = None,
+    seed: Annotated[int, Parameter(help="Decides A*'s ties, or the model's answer.")] = 0,
+    grid_map: Annotated[Path | None, Parameter(name="--map", help="Also write a maze's map, to draw below.")] = None,
+) -> None:
+    """A search for Posthoc, the path-finding visualiser: A*'s, a model's, or the one in the task's "answer"."""
+    from searchformer.interop.posthoc import write_map, write_posthoc
+    from searchformer.interop.tasks import nth_task
+    from searchformer.search import Searcher
+    from searchformer.solve import make_task
+    from searchformer.tokens.grammar import write_text
+
+    record = nth_task(file, level)
+    task = make_task(record, name=domain)
+    if isinstance(record.get("answer"), str):
+        tokens = record["answer"].split()
+    elif model:
+        from searchformer.interop.models import load
+
+        tokens = load(model).sample([record], seed=seed)[0][0].split()
+    else:
+        _, trace, plan = write_text(task.domain, task.problem, Searcher(task.domain).search(task.problem, seed=seed))
+        tokens = f"{trace} {plan}".split()
+    if grid_map:
+        write_map(task.domain, task.problem, grid_map)
+    events = write_posthoc(task.domain, task.problem, tokens, out)
+    print(f"{out}: {events:,} events")

@@ -1,0 +1,100 @@
+"""The models that can be asked: the packaged ones, one given on the command line, and those of open runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from searchformer.domains import TaskError
+from searchformer.errors import SearchformerError
+from searchformer.files import read_json
+from searchformer.pretrained import find_model, packaged_models, resolve_model
+from searchformer.solve import Task
+from searchformer.solve.planning import AnswerSampler
+from searchformer.web.records import ModelView
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model on disk."""
+
+    name: str
+    directory: Path
+    shape: dict[str, Any]
+    trained: dict[str, Any]
+
+    @classmethod
+    def read(cls, name: str, directory: Path) -> "ModelEntry":
+        """Reads `config.json` only."""
+        stored = read_json(directory / "config.json", what="model")
+        return cls(name, directory, stored.get("shape", {}), stored.get("trained", {}))
+
+    def view(self) -> ModelView:
+        """What the browser is told."""
+        settings = self.trained.get("settings", {})
+        return ModelView(
+            name=self.name,
+            domain=self.trained.get("domain", ""),
+            width=settings.get("width"),
+            height=settings.get("height"),
+            unit=self.shape.get("unit", "token"),
+            parameters=self.trained.get("parameters"),
+            searches=self.trained.get("variant") != "solution-only",
+        )
+
+
+class Models:
+    """All models by name."""
+
+    def __init__(self, runs: dict[str, Path], *, model: str | Path | None = None) -> None:
+        entries = [ModelEntry.read(each.name, each.directory) for each in packaged_models()]
+        for run, directory in runs.items():
+            for path in sorted(directory.rglob("model.safetensors")):
+                place = path.parent.relative_to(directory)
+                name = "/".join([run, *(place.parts[:-1] if place.name == "model" else place.parts)])
+                entries.append(ModelEntry.read(name, path.parent))
+        self.entries = {entry.name: entry for entry in entries if entry.trained.get("domain") in ("maze", "sokoban")}
+        self.preferred: ModelEntry | None = None
+        if model is not None:
+            directory = resolve_model(model)
+            known = next((each for each in self.entries.values() if each.directory == directory), None)
+            self.preferred = known or ModelEntry.read(str(model), directory)
+            self.entries[self.preferred.name] = self.preferred
+
+    def views(self) -> list[ModelView]:
+        """What the browser is told of all models."""
+        return [entry.view() for entry in self.entries.values()]
+
+    def choose(self, task: Task, name: str | None) -> ModelEntry:
+        """The model called `name`, or the one that fits the task; raises SearchformerError."""
+        if name is not None:
+            if name not in self.entries:
+                raise SearchformerError(f"there is no model {name!r}; there are {', '.join(self.entries)}")
+            return self.entries[name]
+        if self.preferred and self.preferred.trained.get("domain") == task.domain.name:
+            return self.preferred
+        found = find_model(task.domain.name, task.domain.measure(task.problem))
+        if found is None:
+            raise SearchformerError(f"no model for {task.domain.name} is packaged")
+        return self.entries[found.name]
+
+    def prepare(self, task: Task, name: str | None) -> tuple[ModelEntry, AnswerSampler]:
+        """The model for a task, with the task in its words; raises SearchformerError if it has none for it."""
+        entry = self.choose(task, name)
+        try:
+            return entry, AnswerSampler.open(entry.directory, task)
+        except TaskError as error:
+            raise SearchformerError(f"{entry.name} has no words for this task ({error})") from None
+
+
+def runs_by_name(directories: Sequence[Path]) -> dict[str, Path]:
+    """Run directories by their names; raises if one is missing or two are called the same."""
+    found: dict[str, Path] = {}
+    for directory in directories:
+        name = directory.resolve().name
+        if not directory.is_dir():
+            raise SearchformerError(f"{directory} is not a directory; --run expects a run directory")
+        if name in found:
+            raise SearchformerError(f"two runs are called {name}: {found[name]} and {directory}")
+        found[name] = directory
+    return found

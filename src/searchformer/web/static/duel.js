@@ -1,0 +1,158 @@
+// Two searches of one task side by side, with one timeline: boards, counters, race bars, token streams, verdicts.
+import { cellKey } from "./grid.js";
+import { Board, searchState } from "./board.js";
+import { Player, playerControls } from "./player.js";
+import { Stream } from "./stream.js";
+
+const SIDES = ["left", "right"];
+
+export function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+export function verdictText(search) {
+  if (!search) return "";
+  if (search.verdict === "unsolvable") return "no path exists";
+  if (search.verdict === "invalid") return `invalid: ${search.reason}`;
+  const moves = search.plan_length - 1;
+  if (search.verdict === "optimal") return `shortest plan, ${moves} moves`;
+  return `plan of ${moves} moves; ${search.optimal_length - 1} are enough`;
+}
+
+export function honestyText(search) {
+  if (!search || search.legal === null || search.verdict === "unsolvable") return "";
+  if (search.legal) return "a run of A*";
+  return search.sound ? "every step true, not A*'s order" : `not every step is true (${search.violation})`;
+}
+
+export class Duel {
+  /** Builds into `root`. `onChange(count)` is called when the place on the timeline changes. */
+  constructor(root, { onChange = () => {} } = {}) {
+    this.onChange = onChange;
+    this.searches = { left: null, right: null };
+    this.notes = { left: "", right: "" };
+    this.task = null;
+    this.cards = {};
+    const boards = element("div", "boards");
+    for (const side of SIDES) boards.append(this.buildCard(side));
+    const controls = playerControls();
+    const streams = element("div", "streams");
+    for (const side of SIDES) streams.append(this.buildStream(side));
+    this.streams = streams;
+    this.live = element("p", "visually-hidden");
+    this.live.setAttribute("aria-live", "polite");
+    root.append(boards, controls, this.live);
+    this.player = new Player(controls, (count) => this.seek(count));
+  }
+
+  buildCard(side) {
+    const card = element("section", `card ${side}`), head = element("header"), name = element("h2", "who");
+    const frame = element("div", "frame"), canvas = element("canvas"), race = element("div", "race");
+    const bar = element("div", "bar"), fill = element("i"), limit = element("b");
+    const counters = element("dl", "counters"), verdict = element("p", "verdict"), note = element("p", "note");
+    canvas.setAttribute("role", "img");
+    canvas.dataset.side = side;
+    limit.title = "the shortest search that finds the plan";
+    bar.append(fill, limit);
+    race.append(bar);
+    const numbers = {};
+    for (const counter of ["tokens", "closed", "created", "over"]) {
+      const box = element("div"), value = element("dd");
+      box.append(value, element("dt", "", counter === "over" ? "of the limit" : counter));
+      if (counter === "over") box.title = "trace tokens over those of the shortest search that finds an optimal plan";
+      counters.append(box);
+      numbers[counter] = value;
+    }
+    head.append(name);
+    frame.append(canvas);
+    card.append(head, frame, race, counters, verdict, note);
+    this.cards[side] = { card, head, name, canvas, fill, limit, numbers, verdict, note, board: new Board(canvas) };
+    canvas.addEventListener("pointermove", (event) => this.hoverCell(side, event.buttons ? null : this.cards[side].board.cellAt(event)));
+    canvas.addEventListener("pointerleave", () => this.hoverCell(side, null));
+    return card;
+  }
+
+  buildStream(side) {
+    const box = element("div", `stream ${side}`);
+    box.setAttribute("aria-label", side === "left" ? "Tokens of the first search" : "Tokens of the second search");
+    this.cards[side].stream = new Stream(box, {
+      onHover: (number) => this.hoverStep(side, number),
+      onPick: (number, token) => { this.player.seek(number + 1); this.onToken?.(side, number, token === undefined ? null : Number(token)); },
+    });
+    return box;
+  }
+
+  /** A new task: nothing is known of it yet. */
+  setTask(task) {
+    this.task = task;
+    for (const side of SIDES) this.cards[side].board.show({ task, search: null, cells: null, looks: null });
+    this.setSearch("left", null);
+    this.setSearch("right", null);
+  }
+
+  /** Show a search (or none) on one side. With `streaming`, more of it will come. */
+  setSearch(side, search, { note = "", streaming = false } = {}) {
+    const atEnd = this.player.count >= this.player.total && this.player.total > 0;
+    this.searches[side] = search;
+    const card = this.cards[side];
+    card.note.textContent = note;
+    card.card.classList.toggle("waiting", !search && !note);
+    card.stream.show(search);
+    const total = Math.max(...SIDES.map((each) => this.searches[each]?.steps.length ?? 0));
+    this.player.setTotal(total);
+    if (atEnd && this.keepEnd && !streaming) this.player.count = total;
+    this.player.refresh();
+    this.seek(this.player.count, { quiet: true });
+  }
+
+  seek(count, { quiet = false } = {}) {
+    const most = Math.max(1, ...SIDES.map((side) => this.searches[side]?.trace_tokens ?? this.searches[side]?.tokens.length ?? 0));
+    for (const side of SIDES) {
+      const card = this.cards[side], search = this.searches[side];
+      const state = searchState(search, count);
+      card.board.show({ task: this.task, search, count });
+      card.stream.seek(count);
+      const inTrace = search?.trace_tokens === undefined ? state.tokens : Math.min(state.tokens, search.trace_tokens);
+      card.numbers.tokens.textContent = inTrace;
+      card.numbers.closed.textContent = state.closed;
+      card.numbers.created.textContent = state.created;
+      const shortest = search?.shortest_search ?? this.searches.left?.shortest_search ?? 0;
+      card.numbers.over.textContent = shortest ? `${(inTrace / shortest).toFixed(2)}×` : "–";
+      card.fill.style.width = `${100 * inTrace / most}%`;
+      card.limit.style.left = `${100 * Math.min(1, shortest / most)}%`;
+      card.limit.hidden = !shortest;
+      const done = state.finished && search?.verdict;
+      card.card.classList.toggle("done", Boolean(done));
+      card.card.dataset.verdict = done ? search.verdict : "";
+      card.verdict.textContent = done ? verdictText(search) : state.current?.wrong ?? "";
+      card.verdict.title = done ? honestyText(search) : "";
+      card.canvas.setAttribute("aria-label", this.describe(side, state));
+    }
+    if (!quiet) {
+      if (!this.player.playing) this.live.textContent = SIDES.map((side) => this.cards[side].canvas.getAttribute("aria-label")).join(" ");
+      this.onChange(count);
+    }
+  }
+
+  describe(side, state) {
+    const search = this.searches[side];
+    if (!search) return `${this.cards[side].name.textContent}: no search yet.`;
+    const step = state.current;
+    const now = step ? `${step.kind} at ${step.cells.map((cell) => `column ${cell[0]}, row ${cell[1]}`).join("; ")}` : "not begun";
+    return `${search.who}: ${now}; ${state.closed} closed, ${state.created} created. ${state.finished ? verdictText(search) : ""}`;
+  }
+
+  hoverStep(side, number) {
+    const search = this.searches[side];
+    this.cards[side].board.show({ hover: number === null || !search?.steps[number] ? null : search.steps[number].cells.slice(0, 1) });
+  }
+
+  hoverCell(side, cell) {
+    const known = cell && this.searches[side]?.steps.some((step) => step.cells.length && cellKey(step.cells[0]) === cellKey(cell));
+    this.cards[side].board.show({ hover: known ? [cell] : null });
+    this.cards[side].stream.highlight(known ? cell : null);
+  }
+}
