@@ -122,7 +122,8 @@ def _beginning(run: TrainRun, above: list[TrainRun], recipe: Recipe) -> str | No
     if len(fitting) != 1:
         variant = "solution-only" if run.plan_only else "search-augmented"
         raise SearchformerError(
-            f"{path}: expected one {variant} run of {cut(run.model)} in an entry above called {shown(name)}; found {len(fitting)}"
+            f"{path}: expected one {variant} run of {cut(run.model)} in an entry above called {shown(name)}; "
+            f"found {len(fitting)}"
         )
     return fitting[0].slug
 

@@ -224,7 +224,8 @@ def _check(recipe: Recipe) -> None:
             most = max(entry.sequences or (0,))
             if most > recipe.data[name].tasks:
                 raise SearchformerError(
-                    f"train[{index}].sequences: {most:,} asked for, data.{cut(name)} has {recipe.data[name].tasks:,} tasks"
+                    f"train[{index}].sequences: {most:,} asked for, "
+                    f"data.{cut(name)} has {recipe.data[name].tasks:,} tasks"
                 )
         for size in entry.model:
             with errors_of(f"train[{index}].model"):
