@@ -16,7 +16,7 @@ from searchformer.dataset.store import Dataset
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
-from searchformer.rollout.store import Rollouts
+from searchformer.rollout.store import Rollouts, finish
 from searchformer.search import Searcher
 from searchformer.tokens.grammar import write_text
 
@@ -100,6 +100,8 @@ def test_the_order_of_answers_on_disk_does_not_change_what_is_chosen(tmp_path, d
         rollouts = write_answers(tmp_path / name, data, answer)
         (path,) = (tmp_path / name).glob("rollouts-*.parquet")
         pq.write_table(pq.read_table(path).sort_by([("sample", ("ascending", "descending")[order])]), path)
+        (tmp_path / name / "manifest.json").unlink()
+        finish(tmp_path / name, rollouts.config)
         select(data, rollouts, tmp_path / f"{name}-next", rule="several", round_number=1)
         return list(Dataset(tmp_path / f"{name}-next").records("train"))
 

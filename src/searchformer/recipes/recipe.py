@@ -29,6 +29,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """Names become folders."""
 FROM_TRAINING = frozenset(LearningOptions.model_fields) - {"steps", "warmup"} | {"seed", "processes"}
 """Options that a bootstrap takes from its training run unless it gives its own."""
+DEEPEST = 20
+"""Parts of the path to a field; none has as many."""
 FROM_EVALUATION = {"eval_tasks": "tasks", "eval_samples": "samples"}
 """Options that a bootstrap takes from `[evaluation]` unless it gives its own, with their names there."""
 
@@ -248,7 +250,7 @@ def apply_change(values: dict[str, Any], change: str) -> None:
     """Carry out `a.b=c`: in all entries of a list (`train.steps=9`), or in one of them (`train[1].steps=9`)."""
     path, equals, text = change.partition("=")
     parts = re.findall(r"[^.\[\]]+", path)
-    if not equals or not parts:
+    if not equals or not parts or len(parts) > DEEPEST:
         raise SearchformerError(f"--set {shown(change)}: expected a.b=c, as in --set train.steps=2000")
     _set(values, parts, _value(text), change)
 
@@ -271,7 +273,7 @@ def _set(place: Any, parts: list[str], value: Any, change: str) -> None:
         else:
             _set(place.setdefault(parts[0], {}), parts[1:], value, change)
     else:
-        raise SearchformerError(f"--set {shown(change)}: {shown(parts[0])} would be inside of a plain value")
+        raise SearchformerError(f"--set {shown(change)}: {cut(parts[0])} would be inside of a plain value")
 
 
 def _value(text: str) -> Any:
