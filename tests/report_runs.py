@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from searchformer.dataset.store import finish, schema
+from searchformer.digests import file_digest
 from searchformer.evaluate.evaluation import ASTAR
 from searchformer.evaluate.metrics import Scores, score
 from searchformer.files import write_json
@@ -125,7 +126,9 @@ def store_evaluation(
     scores = Scores.from_tables(verdicts, reference, task_ids=list(astar), samples=run["samples"])
     write_json(directory / "config.json", run)
     write_json(directory / "metrics.json", {"run": run, **score(scores, resamples=200)})
-    write_json(directory / "manifest.json", {"format": 1, "answers": 0, "shards": []})  # as rollouts have it
+    files = sorted(directory.glob("rollouts-*.parquet"))
+    shards = [{"file": path.name, "digest": file_digest(path)} for path in files]
+    write_json(directory / "manifest.json", {"format": 1, "answers": 0, "shards": shards})  # as rollouts have it
 
 
 def golden_mazes(size: int) -> list[dict[str, Any]]:

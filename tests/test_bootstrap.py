@@ -13,11 +13,10 @@ from searchformer.bootstrap.select import RULES, rule_named, select
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset
-from searchformer.digests import file_digest
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
-from searchformer.rollout.store import Rollouts
+from searchformer.rollout.store import Rollouts, finish
 from searchformer.search import Searcher
 from searchformer.tokens.grammar import write_text
 
@@ -100,10 +99,9 @@ def test_the_order_of_answers_on_disk_does_not_change_what_is_chosen(tmp_path, d
     def chosen(name: str, order: int) -> list[dict]:
         rollouts = write_answers(tmp_path / name, data, answer)
         (path,) = (tmp_path / name).glob("rollouts-*.parquet")
-        before = file_digest(path)
         pq.write_table(pq.read_table(path).sort_by([("sample", ("ascending", "descending")[order])]), path)
-        manifest = tmp_path / name / "manifest.json"
-        manifest.write_text(manifest.read_text().replace(before, file_digest(path)))
+        (tmp_path / name / "manifest.json").unlink()
+        finish(tmp_path / name, rollouts.config)
         select(data, rollouts, tmp_path / f"{name}-next", rule="several", round_number=1)
         return list(Dataset(tmp_path / f"{name}-next").records("train"))
 

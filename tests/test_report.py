@@ -30,6 +30,7 @@ from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Measured
+from searchformer.files import read_json, write_json
 from searchformer.report.charts import slug, thousands
 from searchformer.report.diagnostics import smoothed
 from searchformer.report.examples import example_of, make_board, typical_sample
@@ -234,9 +235,9 @@ def test_solution_only_models_have_dashes_for_search_lengths(tmp_path: Path) -> 
 def test_one_model_evaluated_twice_counts_once_and_is_noted(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_evaluation(tmp_path / name)
-        stored = json.loads((tmp_path / name / "metrics.json").read_text())
+        stored = read_json(tmp_path / name / "metrics.json", what="evaluation")
         stored["run"]["model"]["digest"] = "same"
-        (tmp_path / name / "metrics.json").write_text(json.dumps(stored))
+        write_json(tmp_path / name / "metrics.json", stored)
     results = load_results([tmp_path])
     assert len(results.evaluations) == 1
     assert results.notes == ("second: the same model as first, counted once in tables and means",)
@@ -342,9 +343,9 @@ def test_damaged_evaluations_are_errors(tmp_path: Path, damage: Callable[[Path],
 
 def test_an_evaluation_that_lacks_a_field_is_an_error_that_names_it(tmp_path: Path) -> None:
     write_evaluation(tmp_path / "run")
-    stored = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    stored = read_json(tmp_path / "run" / "metrics.json", what="evaluation")
     del stored["run"]["domain"]
-    (tmp_path / "run" / "metrics.json").write_text(json.dumps(stored))
+    write_json(tmp_path / "run" / "metrics.json", stored)
     with pytest.raises(SearchformerError, match="it lacks 'domain'"):
         load_results([tmp_path])
 
@@ -475,8 +476,7 @@ def test_example_searches_take_the_answer_of_median_length(tmp_path: Path) -> No
 
 def test_missing_answers_are_an_error_that_names_the_directory(tmp_path: Path) -> None:
     write_answers(tmp_path / "run")
-    for path in (tmp_path / "run").glob("rollouts-*.parquet"):
-        pq.write_table(pq.read_table(path).slice(0, 0), path)
+    write_json(tmp_path / "run" / "manifest.json", {"answers": 0, "shards": []})
     with pytest.raises(SearchformerError, match="lacks answer 0 to task"):
         write_report([tmp_path / "run"], out=tmp_path / "out")
 

@@ -469,5 +469,5 @@ def test_levels_beyond_the_settings_limits_are_solved_too(tmp_path):
 def test_a_damaged_model_is_an_error_and_not_a_fallback(command, skilled, maze_file, tmp_path):
     shutil.copytree(skilled, tmp_path / "damaged")
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(SearchformerError, match="does not hold the weights"):
+    with pytest.raises(SearchformerError, match=r"model\.safetensors cannot be read"):
         command(maze_file, "--model", tmp_path / "damaged")

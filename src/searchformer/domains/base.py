@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Union, get_args, get_orig
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from searchformer.errors import SearchformerError, shown
+from searchformer.errors import SearchformerError, cut, shown
 from searchformer.seeding import digest
 
 DEAD_END = -1
@@ -285,5 +285,5 @@ def make_domain(name: str, settings: dict[str, Any] | None = None) -> Domain:
         return domain_class(name)(**(settings or {}))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "settings"
-        raise SearchformerError(f"{name}: {place}: {first['msg']}") from None
+        place = cut(".".join(map(str, first["loc"]))) or "settings"
+        raise SearchformerError(f"{name}: {place}: {cut(first['msg'])}") from None

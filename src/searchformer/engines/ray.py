@@ -68,16 +68,16 @@ class _Worker:
         """Make the job."""
         self.job = self.make()
 
-    def run(self, index: int, item: Any) -> Any:
-        """Do one item."""
+    def run(self, index: int, item: Any) -> tuple[Any, list[Any]]:
+        """Do one item; its result, and what it told that nobody has asked for."""
         with contextlib.closing(events_of(self.job, index, item)) as events:
             for event in events:
                 if isinstance(event, Done):
-                    return event.result
+                    return event.result, self.messages()
                 self.told.append(event.message)
                 if self.stopping:
                     break  # the job is closed, and saves what it holds
-        return None
+        return None, self.messages()
 
     def messages(self) -> list[Any]:
         """What `run` has told since it was last asked."""
@@ -161,7 +161,7 @@ class _Actors:
         self, reference: Any, actor: Any, index: int, waiting: deque[int], attempts: Attempts
     ) -> Iterator[Told | Done]:
         try:
-            result = self.ray.get(reference)
+            result, messages = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
             raise _cause(error) from None
         except self.ray.exceptions.RayError as error:  # the actor or its node is gone
@@ -169,8 +169,8 @@ class _Actors:
                 waiting.appendleft(index)
             self._start()
             return
-        yield from self._told(actor, index)
         self.idle.append(actor)
+        yield from (Told(index, message) for message in messages)
         yield Done(index, result)
 
     def _told(self, actor: Any, index: int) -> Iterator[Told]:

@@ -137,4 +137,4 @@ def first_error(error: Exception) -> str:
         return cut(str(error))
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    return f"{cut(place)}: {cut(first['msg'])}" if place else cut(first["msg"])
+    return f"{cut(place)}: {first['msg']}" if place else first["msg"]
