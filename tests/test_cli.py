@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 from annotated_types import Ge, Gt
 
-from searchformer.cli import COMMANDS, main, run
+from searchformer.cli import COMMANDS, GROUPS, main, run
 from searchformer.commands.progress import TerminalDisplay
 from searchformer.options import OptionsModel, option_name
 
@@ -259,3 +259,16 @@ def test_every_option_is_explained(call, monkeypatch, command):
             assert f"{option_name(name)} " in output
             assert field.description
             assert " ".join(field.description.split()) in output
+
+
+@pytest.mark.parametrize(("group", "kind"), [(group, kind) for group, (_, kinds) in GROUPS.items() for kind in kinds])
+def test_every_kind_of_import_and_export_is_explained(call, monkeypatch, group, kind):
+    monkeypatch.setenv("COLUMNS", "300")
+    code, output, errors = call(group, "--help")
+    assert (code, errors) == (0, "")
+    assert f" {kind} " in output
+    code, output, errors = call(group, kind, "--help")
+    assert (code, errors) == (0, "")
+    assert "--out " in output or kind == "mongodb"
+    code, output, errors = call(group, kind)
+    assert (code, output, len(errors.splitlines())) == (2, "", 1)

@@ -64,6 +64,7 @@ def test_the_card_says_what_the_columns_are(data, tmp_path):
     invoke("export", "hub", data, "--out", tmp_path / "hub", "--text")
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "path: train-*.parquet" in card
+    assert "model_hub_mixin" not in card
     assert "| `prompt` | the task: tokens as text, separated by spaces |" in card
 
 

@@ -36,6 +36,10 @@ def test_astars_search_is_told_event_by_event(tmp_path):
     assert (node["x"], node["y"], node["g"], node["h"], node["f"]) == (1, 2, 1, 2, 3)
 
 
+def test_an_answer_without_a_search_leaves_it_to_astar(tmp_path):
+    assert exported(tmp_path, MAZE | {"answer": "rrru"}) == exported(tmp_path, MAZE)
+
+
 def test_each_node_is_closed_before_the_next_is_expanded(tmp_path):
     is_open = None
     for event in exported(tmp_path, MAZE)["events"]:
@@ -78,7 +82,7 @@ def test_sokobans_states_are_nodes_at_the_workers_place(tmp_path):
 @pytest.mark.parametrize(
     ("task", "options", "reason"),
     [
-        (MAZE | {"answer": "plan 0 2"}, (), "the answer has no search to export"),
+        (MAZE | {"answer": "create close plan 0 2"}, (), "the answer has no search to export"),
         (MAZE, ("--level", 2), "has no task 2"),
         ({"width": 3}, (), "a maze needs width"),
     ],

@@ -85,7 +85,11 @@ def posthoc(
     seed: Annotated[int, Parameter(help="Decides A*'s ties, or the model's answer.")] = 0,
     grid_map: Annotated[Path | None, Parameter(name="--map", help="Also write a maze's map, to draw below.")] = None,
 ) -> None:
-    """A search for Posthoc, the path-finding visualiser: A*'s, a model's, or the one in the task's "answer"."""
+    """A search for Posthoc, the path-finding visualiser.
+
+    It is the model's if --model is given, else the one in the task's "answer" if that holds a search, else A*'s.
+    """
+    from searchformer.errors import SearchformerError
     from searchformer.interop.posthoc import write_map, write_posthoc
     from searchformer.interop.tasks import nth_task
     from searchformer.search import Searcher
@@ -94,16 +98,17 @@ def posthoc(
 
     record = nth_task(file, level)
     task = make_task(record, name=domain)
-    if isinstance(record.get("answer"), str):
-        tokens = record["answer"].split()
-    elif model:
+    if grid_map and domain != "maze":
+        raise SearchformerError(f"--map is for mazes; this task is of {domain}")
+    tokens = str(record.get("answer", "")).split()
+    if model:
         from searchformer.interop.models import load
 
         tokens = load(model).sample([record], seed=seed)[0][0].split()
-    else:
+    elif "create" not in tokens:
         _, trace, plan = write_text(task.domain, task.problem, Searcher(task.domain).search(task.problem, seed=seed))
         tokens = f"{trace} {plan}".split()
+    events = write_posthoc(task.domain, task.problem, tokens, out)
     if grid_map:
         write_map(task.domain, task.problem, grid_map)
-    events = write_posthoc(task.domain, task.problem, tokens, out)
     print(f"{out}: {events:,} events")

@@ -22,11 +22,11 @@ from searchformer.model import save_model
 from searchformer.pretrained.package import card_facts, write_card
 from searchformer.tokens.vocabulary import FILE_NAME, Vocabulary
 
-TAGS = ["planning", "search", "searchformer"]
+TAGS = ("planning", "search", "searchformer")
 CARD = "README.md"
 
 
-class HubModel(Model, ModelHubMixin, library_name="searchformer", tags=TAGS):
+class HubModel(Model, ModelHubMixin, library_name="searchformer", tags=list(TAGS)):
     """A model with the Hub's own methods: `from_pretrained`, `save_pretrained`, `push_to_hub`."""
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -41,7 +41,7 @@ class HubModel(Model, ModelHubMixin, library_name="searchformer", tags=TAGS):
         """The card: what the Hub wants to know, then what `config.json` says of the training."""
         facts = card_facts(self.network, self.vocabulary, self.trained)
         kind = str(next(self.network.parameters()).dtype).removeprefix("torch.")
-        header = ModelCardData(library_name="searchformer", tags=TAGS).to_yaml()
+        header = ModelCardData(library_name="searchformer", tags=list(TAGS)).to_yaml()
         body = write_card(self.name, facts, None, [], stored=f"Weights are stored in {kind}.")
         usage = f'```python\nimport searchformer\n\nmodel = searchformer.load("{self.name}")\n```\n'
         return ModelCard(f"---\n{header}\n---\n\n{body}\n## Use\n\n{usage}")
@@ -99,7 +99,7 @@ def dataset_card(dataset: Dataset, name: str, *, text: bool) -> str:
     manifest = dataset.manifest
     files = [{"split": split, "path": f"{split}-*.parquet"} for split in SPLITS if dataset.rows(split)]
     configs = [{"config_name": "default", "data_files": files}]
-    header = DatasetCardData(configs=configs, tags=TAGS, pretty_name=name).to_yaml()
+    header = DatasetCardData(configs=configs, tags=list(TAGS), pretty_name=name).to_yaml()
     settings = ", ".join(f"{key} {value}" for key, value in manifest.settings.items() if value is not None)
     made = {key: value for key, value in manifest.config.items() if key not in ("domain", "settings")}
     kind = "tokens as text, separated by spaces" if text else f"ids of tokens, whose texts are in {FILE_NAME} by id"

@@ -19,24 +19,9 @@ from searchformer.files import write_text
 from searchformer.records import Step
 from searchformer.search.world import World, cut_steps
 
-HEADER = """version: 1.4.0
-
-views:
-  main:
-    - $: rect
-      fill: ${{ color[$.type] }}
-      width: 1
-      height: 1
-      x: ${{ $.x }}
-      y: ${{ $.y }}
-
-pivot:
-  x: ${{ $.x + 0.5 }}
-  y: ${{ $.y + 0.5 }}
-  scale: 1
-
-events:
-"""
+CELL = '{"$": "rect", "x": "${{ $.x }}", "y": "${{ $.y }}", "width": 1, "height": 1, "fill": "${{ color[$.type] }}"}'
+"""How Posthoc is to draw a node: a cell in the colour of its event."""
+HEADER = f"version: 1.4.0\nviews:\n  main:\n    - {CELL}\nevents:\n"
 
 
 def write_posthoc(domain: Domain, problem: np.ndarray, tokens: Sequence[str], out: Path) -> int:
