@@ -27,7 +27,6 @@ def test_there_are_ten_names_and_each_is_explained():
 
 def test_the_examples_of_the_page_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("levels.xsb").write_text("#####\n#@$.#\n#####\n")
     known: dict = {}
     for example in EXAMPLES:
         exec(example, known)

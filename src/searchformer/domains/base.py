@@ -286,4 +286,5 @@ def make_domain(name: str, settings: dict[str, Any] | None = None) -> Domain:
     except ValidationError as error:
         first = error.errors()[0]
         place = cut(".".join(map(str, first["loc"]))) or "settings"
-        raise SearchformerError(f"{name}: {place}: {cut(first['msg'])}") from None
+        message = cut(first["msg"].removeprefix("Value error, "))
+        raise SearchformerError(f"{name}: {place}: {message}") from None

@@ -51,13 +51,22 @@ def read_metrics(directory: Path) -> list[Record]:
         try:
             record = unsealed(parse_json(line, where=f"{place} is not JSON"), where=place) if line else None
         except SearchformerError:
-            if number < len(lines):
+            if number < len(lines) or not _is_cut_short(line):
                 raise
             break
         if record is not None and not (isinstance(record.get("step"), int) and "kind" in record):
             raise SearchformerError(f"{place}: expected a record with its step and kind; found {shown(record)}")
         records += [record] if record else []
     return records
+
+
+def _is_cut_short(line: bytes) -> bool:
+    """Whether a line that is not JSON may be the beginning of some, rather than a whole object with damage behind."""
+    try:
+        json.JSONDecoder().raw_decode(line.decode("utf-8", "replace"))
+    except ValueError:
+        return True
+    return False
 
 
 def _line(record: Record) -> str:

@@ -213,7 +213,8 @@ class _Training:
             if found is None or found.shape != tensor.shape:
                 shape = "nothing" if found is None else list(found.shape)
                 raise SearchformerError(
-                    f"{self.out / 'checkpoint'}: {name} should be {list(tensor.shape)}; found {shape}; {REPAIR}"
+                    f"{self.out / 'checkpoint'}: {name} should be {list(tensor.shape)}; found {shape}, "
+                    f"as of another version of this package; {REPAIR}"
                 )
 
     def _save(self) -> None:
