@@ -28,11 +28,12 @@ class Searches:
     """The same."""
 
     @property
-    def places(self) -> tuple[int, int]:
-        """Tokens of the longest piece of a response, and of a prompt."""
-        kinds = token_kinds(self.vocabulary)
+    def places(self) -> tuple[int, int, int]:
+        """Tokens of the longest piece of a response, of a plan, and of a prompt."""
+        kinds, plan = token_kinds(self.vocabulary), self.vocabulary.ids["plan"]
         responses = max(longest_piece(kinds[response[1:-1]]) for response in self.responses)
-        return responses, max(longest_piece(kinds[prompt[1:-1]], prompts=True) for prompt in self.prompts)
+        plans = max(longest_piece(kinds[each[np.argmax(each == plan) : -1]]) for each in self.responses)
+        return responses, plans, max(longest_piece(kinds[prompt[1:-1]], prompts=True) for prompt in self.prompts)
 
 
 def searches_of(domain: Domain, *, tasks: int = 2, vocabulary: Vocabulary | None = None) -> Searches:
@@ -51,6 +52,7 @@ def searches_of(domain: Domain, *, tasks: int = 2, vocabulary: Vocabulary | None
 def step_model(
     vocabulary: Vocabulary,
     places: int,
+    plan_places: int,
     prompt_places: int,
     *,
     seed: int = 0,
@@ -60,7 +62,7 @@ def step_model(
     """A network whose every part, shift and copying included, has a say in what it writes."""
     config = ModelConfig(vocabulary=len(vocabulary), unit="step", **{**SHAPE, **shape})
     count = symbols.count if symbols else len(vocabulary)
-    config = config.fitted(places=places, prompt_places=prompt_places, symbols=count)
+    config = config.fitted(places=places, plan_places=plan_places, prompt_places=prompt_places, symbols=count)
     generator = torch.Generator().manual_seed(seed)
     model = Transformer(config, generator=generator, kinds=token_kinds(vocabulary), symbols=symbols)
     for name, parameter in model.named_parameters():

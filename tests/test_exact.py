@@ -39,7 +39,7 @@ def dataset(tmp_path_factory):
 
 def network(dataset, unit):
     """A network with random weights."""
-    more = {"unit": "step", "shift": 2, "places": 6, "prompt_places": 4} if unit == "step" else {}
+    more = {"unit": "step", "shift": 2, "places": 6, "plan_places": 3, "prompt_places": 4} if unit == "step" else {}
     config = ModelConfig(vocabulary=len(dataset.vocabulary), dim=32, layers=2, heads=2, ffn=48, **more)
     kinds = token_kinds(dataset.vocabulary) if unit == "step" else None
     return Transformer(config, generator=torch.Generator().manual_seed(1), kinds=kinds)

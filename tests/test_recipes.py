@@ -338,8 +338,9 @@ def test_pieces_are_counted_as_the_cutter_cuts_them(tmp_path, name):
     dataset = Dataset(tmp_path / "d")
     sequences, kinds = Sequences(dataset, "train"), token_kinds(dataset.vocabulary)
     batch = sequences.batch(np.arange(len(sequences)))
-    cutter = Cutter(kinds, max(sizes.places["trace"], sizes.places["plan"]), sizes.places["prompt"])
-    assert sequences.longest_pieces(kinds) == (cutter.places, cutter.prompt_places)
+    cutter = Cutter(kinds, **sequences.longest_pieces(kinds))
+    assert cutter.places == max(sizes.places["trace"], sizes.places["plan"])
+    assert (cutter.plan_places, cutter.prompt_places) == (sizes.places["plan"], sizes.places["prompt"])
     responses = cutter.responses(batch.responses, batch.response_lengths).counts
     prompts = cutter.prompts(batch.prompts, batch.prompt_lengths).counts
     per_token = (responses.sum() - len(batch)) / (batch.response_lengths.sum() - 2 * len(batch))  # eos has its own
@@ -368,7 +369,7 @@ def test_parameters_are_counted_as_the_network_counts_them(kind):
 
     config = make_config(f"dim=16,layers=2,heads=2,ffn=24{kind}", vocabulary=30)
     if config.unit == "step":
-        config = config.model_copy(update={"places": 6, "prompt_places": 3})
+        config = config.model_copy(update={"places": 6, "plan_places": 3, "prompt_places": 3})
     assert parameters(config) == Transformer(config, device="meta").parameter_count
 
 

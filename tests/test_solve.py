@@ -282,7 +282,7 @@ def test_a_packaged_model_has_half_the_bytes_and_reads_back_as_float32(skilled, 
 
 
 def test_a_step_network_solves_before_and_after_it_is_packaged(command, maze_file, tmp_path):
-    shape = {"unit": "step", "shift": 2, "places": 5, "prompt_places": 3}
+    shape = {"unit": "step", "shift": 2, "places": 5, "plan_places": 3, "prompt_places": 3}
     model, packaged = make_model(tmp_path / "model", steps=100, **shape), tmp_path / "maze-4x4"
     package_model(model, packaged, made_with=["searchformer run tiny"])
     for directory in (model, packaged):

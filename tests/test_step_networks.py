@@ -52,7 +52,7 @@ def any_sequences(seed, count=3, longest=24):
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 4))
 @settings(max_examples=30, deadline=None)
 def test_all_tokens_together_have_probability_1_at_every_target_of_any_sequence(seed, places, prompt_places):
-    model = step_model(WORDS, places, prompt_places, seed=seed % 7)
+    model = step_model(WORDS, places, min(places, 3), prompt_places, seed=seed % 7)
     prompts, responses = any_sequences(seed)
     inputs = inputs_of(model, prompts, responses)
     with torch.inference_mode():
@@ -77,20 +77,16 @@ def mixture_by_hand(model, prompt, response):
     cutter, head, vocabulary = model.cutter, model.decoder.head, model.config.vocabulary
     inputs = inputs_of(model, [prompt], [response])
     features_1SD = model.encode(inputs.prompts_BSP)
-    hidden_TD = model.hidden(inputs.inputs_BTQ, features_1SD)[0]
-    normed_TD = head.copy_norm(hidden_TD)
-    queries_TD, keys_TD, gates_TP = (
-        head.copy_query(normed_TD),
-        head.copy_key(normed_TD),
-        torch.sigmoid(head.copy_gate(normed_TD)),
-    )
+    hidden_TD = model.hidden(inputs.inputs_BTP, features_1SD)[0]
     pieces = [
         piece[piece >= 0].tolist() for piece in cutter.responses(response[None], np.array([len(response)])).ids[0]
     ]
     states = [int(cutter.identities(np.pad(piece, (0, 9), constant_values=-1)[: cutter.places])) for piece in pieces]
-    found = []
+    keys_TD, found = head.copy_key(head.copy_norm(hidden_TD)), []
     for t, piece in enumerate(pieces):
-        scores = [float(queries_TD[t] @ keys_TD[s]) / math.sqrt(model.config.dim) for s in range(t + 1)]
+        known_D = head.copy_norm(hidden_TD[t] + head.embedding.weight[piece[0]])
+        query_D, gates_P = head.copy_query(known_D), torch.sigmoid(head.copy_gate(known_D))
+        scores = [float(query_D @ keys_TD[s]) / math.sqrt(model.config.dim) for s in range(t + 1)]
         for s in range(1, t + 1):  # input s holds piece s - 1
             if states[s - 1] and states[s - 1] in states[s:t]:
                 scores[s] += float(head.superseded)
@@ -104,9 +100,9 @@ def mixture_by_hand(model, prompt, response):
             own_V = torch.softmax(model.decoder.output(x_D), dim=-1)
             mass_V = torch.zeros(vocabulary)
             for s in range(1, t + 1):
-                if pieces[s - 1][:place] == piece[:place] and place < len(pieces[s - 1]):
+                if pieces[s - 1][1:place] == piece[1:place] and place < len(pieces[s - 1]):
                     mass_V[pieces[s - 1][place]] += attention[s]
-            copied_V = gates_TP[t, place] * mass_V / (mass_V.sum() + LEAST_MASS)
+            copied_V = (place > 0) * gates_P[place] * mass_V / (mass_V.sum() + LEAST_MASS)
             found.append((1 - copied_V.sum()) * own_V + copied_V)
     return torch.stack(found)
 
@@ -122,7 +118,7 @@ def test_a_token_is_written_by_the_network_or_copied_from_what_agrees_so_far(maz
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
 @settings(max_examples=15, deadline=None)
 def test_malformed_sequences_are_written_and_copied_alike(seed, places):
-    model = step_model(WORDS, places, 3)
+    model = step_model(WORDS, places, min(places, 2), 3)
     prompts, responses = any_sequences(seed, count=1)
     with torch.inference_mode():
         expected_NV = mixture_by_hand(model, prompts[0], responses[0])
@@ -136,9 +132,10 @@ def test_nothing_is_copied_where_nothing_was_written_before(maze):
     with torch.inference_mode():
         hidden_BTD, logits_NV = model.read(inputs)
         first_V = model.log_probabilities(inputs)[0]
-        share_BTP, _ = model.decoder.head.copied(hidden_BTD, inputs.sources)
+        share_BTP, _ = model.decoder.head.copied(hidden_BTD, inputs)
     assert share_BTP[0, 0].tolist() == [0] * model.config.places
-    assert share_BTP[0, 1:, 0].min() > 0
+    assert share_BTP[0, 1:, 0].max() == 0  # nor is a keyword
+    assert share_BTP[0, 1:, 1].min() > 0
     assert torch.allclose(first_V, torch.log_softmax(logits_NV[0], -1), atol=1e-5)
 
 
@@ -199,7 +196,7 @@ def test_a_shift_that_is_all_zero_changes_nothing_and_a_token_network_may_have_o
 @pytest.fixture
 def stored(tmp_path):
     """A step network and a token network of one shape and vocabulary, on disk."""
-    steps = step_model(WORDS, 5, 3)
+    steps = step_model(WORDS, 5, 3, 3)
     tokens = Transformer(ModelConfig(vocabulary=len(WORDS), **{**SHAPE, "shift": 0}))
     for name, model in (("step", steps), ("token", tokens)):
         save_model(model, WORDS, tmp_path / name, trained={})
@@ -238,7 +235,7 @@ def test_token_networks_are_stored_with_the_fields_that_older_versions_know(stor
     directory = stored[1]
     assert set(json.loads((directory / "token/config.json").read_text())["shape"]) == known
     found = set(json.loads((directory / "step/config.json").read_text())["shape"])
-    assert found - known == {"unit", "shift", "places", "prompt_places"}
+    assert found - known == {"unit", "shift", "places", "plan_places", "prompt_places"}
     assert ModelConfig.model_config["extra"] == "forbid"
     later = read_json(directory / "token/config.json", what="model")
     later["shape"]["unheard_of"] = 1
@@ -256,7 +253,7 @@ def test_named_sizes_of_step_networks_say_so_and_the_papers_are_token_networks()
 
 
 def test_a_token_network_with_places_is_refused():
-    with pytest.raises(SearchformerError, match="places and prompt_places must be 1"):
+    with pytest.raises(SearchformerError, match="all its places must be 1"):
         make_config("dim=16,layers=2,heads=2,ffn=24,places=3", vocabulary=9)
 
 
@@ -308,7 +305,7 @@ def test_every_backend_gives_the_answers_of_the_obvious_sampler_in_every_domain(
 
 
 def test_a_network_whose_places_are_too_few_samples_alike(maze, backend):
-    model, prompts = step_model(maze.vocabulary, 2, 2), prompts_of(maze)
+    model, prompts = step_model(maze.vocabulary, 2, 2, 2), prompts_of(maze)
     engine = Engine(model, maze.vocabulary, backend=backend(model), slots=3)
     settings = {"max_tokens": 45, "prefix": inside_a_step(maze)}
     expected = naive_answers(model, prompts, samples=2, **settings)
@@ -371,7 +368,7 @@ def endless(vocabulary: Vocabulary) -> Automaton:
 
 def test_a_cache_too_small_for_all_makes_sequences_wait_and_changes_no_answer(maze, backend, monkeypatch):
     """With one place, every token has a position, so that sequences take several blocks each."""
-    model, prompts = step_model(maze.vocabulary, 1, 1), prompts_of(maze)[:2]
+    model, prompts = step_model(maze.vocabulary, 1, 1, 1), prompts_of(maze)[:2]
     made = backend(model)
     settings = {"samples": 3, "max_tokens": 70, "automaton": endless(maze.vocabulary)}
     roomy = Engine(model, maze.vocabulary, backend=made, slots=8).sample_all(prompts, **settings)

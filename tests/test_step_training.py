@@ -51,7 +51,7 @@ def options(dataset: Dataset, **changes) -> TrainOptions:
 
 def fresh(dataset: Dataset) -> Transformer:
     places = Sequences(dataset, "train").longest_pieces(token_kinds(dataset.vocabulary))
-    return step_model(dataset.vocabulary, *places)
+    return step_model(dataset.vocabulary, **places)
 
 
 def evaluations(run: Path) -> list[dict]:
@@ -62,7 +62,7 @@ def test_the_places_are_those_of_the_longest_steps_of_the_data(dataset, tmp_path
     train(options(dataset, steps=1), tmp_path / "both")
     train(options(dataset, steps=1, plan_only=True), tmp_path / "plan")
     both, plan = (load_model(tmp_path / name / "model")[0] for name in ("both", "plan"))
-    assert (both.config.places, plan.config.places) == (5, 3)  # x y cost cost keyword, and x y keyword
+    assert (both.config.places, plan.config.places) == (5, 3)  # create x y cost cost, and plan x y
     assert both.config.prompt_places == plan.config.prompt_places == 3  # wall x y
     assert plan.token_kinds.tolist() == token_kinds(dataset.vocabulary).tolist()
 

@@ -12,9 +12,11 @@ from searchformer.domains import KEYWORDS
 from searchformer.errors import SearchformerError
 from searchformer.tokens.steps import (
     COST,
+    END,
     KEYWORD,
     NOTHING,
     NUMBER,
+    PLAN,
     WORD,
     Cutter,
     join,
@@ -24,8 +26,8 @@ from searchformer.tokens.steps import (
 )
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
-KINDS = st.lists(st.sampled_from([NUMBER, WORD, COST, KEYWORD]), min_size=1, max_size=8).map(
-    lambda kinds: np.array([WORD, KEYWORD, *kinds], dtype=np.uint8)
+KINDS = st.lists(st.sampled_from([NUMBER, WORD, COST, KEYWORD, PLAN]), min_size=1, max_size=8).map(
+    lambda kinds: np.array([WORD, END, *kinds], dtype=np.uint8)
 )
 
 
@@ -33,7 +35,8 @@ KINDS = st.lists(st.sampled_from([NUMBER, WORD, COST, KEYWORD]), min_size=1, max
 def cuttings(draw):
     """A cutter of any vocabulary, and a padded batch of any ids with its lengths."""
     kinds = draw(KINDS)
-    cutter = Cutter(kinds, draw(st.integers(1, 6)), draw(st.integers(1, 6)))
+    places = draw(st.integers(1, 6))
+    cutter = Cutter(kinds, places, draw(st.integers(1, places)), draw(st.integers(1, 6)))
     lengths = np.array(draw(st.lists(st.integers(1, 25), min_size=1, max_size=4)))
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     ids = generator.integers(len(kinds), size=(len(lengths), lengths.max() + draw(st.integers(0, 3))))
@@ -41,23 +44,20 @@ def cuttings(draw):
 
 
 def cut_response(cutter, ids):
-    """Pieces of what follows the first id, and the keyword that began the step of each."""
-    pieces, keywords, piece, keyword, begun = [], [], [], NOTHING, NOTHING
+    """Pieces of what follows the first id: their ends are found as they are written."""
+    pieces, piece = [], []
     for token in ids[1:]:
         piece.append(token)
-        if cutter.kinds[token] == KEYWORD:
-            keyword = token
-        if cutter.kinds[token] == KEYWORD or len(piece) == cutter.places:
+        if cutter.ends(np.array([piece]), len(piece) - 1)[0]:
             pieces.append(piece)
-            keywords.append(begun)
-            piece, begun = [], keyword
-    return ([*pieces, piece], [*keywords, begun]) if piece else (pieces, keywords)
+            piece = []
+    return [*pieces, piece] if piece else pieces
 
 
 def cut_prompt(cutter, ids):
     pieces = []
     for token in ids:
-        begins = cutter.kinds[token] in (WORD, KEYWORD)
+        begins = cutter.kinds[token] in (WORD, KEYWORD, PLAN, END)
         if not pieces or begins or len(pieces[-1]) == cutter.prompt_places:
             pieces.append([])
         pieces[-1].append(token)
@@ -75,11 +75,9 @@ def test_every_response_is_cut_as_the_obvious_loop_does_and_joined_again(cutting
     cut = cutter.responses(ids, lengths)
     for row, length in enumerate(lengths):
         own = ids[row, :length].tolist()
-        pieces, keywords = cut_response(cutter, own)
-        assert as_lists(cut, row) == pieces
-        assert cut.keywords[row, : cut.counts[row]].tolist() == keywords
+        assert as_lists(cut, row) == cut_response(cutter, own)
         assert join(cut.ids[row]).tolist() == own[1:]
-        assert (cut.keywords[row, cut.counts[row] :] == NOTHING).all()
+        assert (cut.ids[row, cut.counts[row] :] == NOTHING).all()
 
 
 @given(cuttings())
@@ -123,21 +121,19 @@ def test_the_next_alike_is_the_one_that_an_obvious_loop_finds(rows, length, seed
 
 def test_legal_responses_have_one_piece_per_step_and_prompts_one_per_word(domain):
     searches = searches_of(domain)
-    vocabulary, (places, prompt_places) = searches.vocabulary, searches.places
+    vocabulary, (places, plan_places, prompt_places) = searches.vocabulary, searches.places
     kinds = token_kinds(vocabulary)
-    cutter = Cutter(kinds, places, prompt_places)
+    cutter = Cutter(kinds, places, plan_places, prompt_places)
     for prompt, response in zip(searches.prompts, searches.responses, strict=True):
         cut = cutter.responses(response[None], np.array([len(response)]))
         words = vocabulary.decode(response)
         assert cut.counts[0] == sum(word in (*KEYWORDS, "eos") for word in words)
         assert join(cut.ids[0]).tolist() == response[1:].tolist()
-        steps = [vocabulary.decode(piece)[-1] for piece in as_lists(cut, 0)]
-        assert ["eos" if step == "eos" else step in KEYWORDS for step in steps] == [True] * (len(steps) - 1) + ["eos"]
-        assert cut.keywords[0].tolist() == [NOTHING, *(vocabulary.ids[step] for step in steps[:-1])]
+        assert all(vocabulary.decode(piece)[0] in (*KEYWORDS, "eos") for piece in as_lists(cut, 0))
         asked = cutter.prompts(prompt[None], np.array([len(prompt)]))
-        assert asked.counts[0] == sum(kinds[token] in (WORD, KEYWORD) for token in prompt)
+        assert asked.counts[0] == sum(kinds[token] in (WORD, END) for token in prompt)
         assert join(asked.ids[0]).tolist() == prompt.tolist()
-    narrower = Cutter(kinds, places - 1, prompt_places)
+    narrower = Cutter(kinds, places - 1, plan_places, prompt_places)
     assert pieces_of(narrower, searches.responses) > pieces_of(cutter, searches.responses)
 
 
@@ -151,32 +147,46 @@ def test_closing_a_node_and_creating_it_again_name_the_state_that_was_created(sm
     cutter = Cutter(token_kinds(vocabulary), *searches.places)
     cut = cutter.responses(response[None], np.array([len(response)]))
     identities, by_state = cutter.identities(cut.ids)[0], {}
-    for piece, keyword, identity in zip(as_lists(cut, 0), cut.keywords[0], identities, strict=True):
-        if keyword in (vocabulary.ids["create"], vocabulary.ids["close"]):
-            by_state.setdefault(tuple(piece[:-3]), set()).add(identity)  # two costs and the next keyword follow
+    for piece, identity in zip(as_lists(cut, 0), identities, strict=True):
+        if piece[0] in (vocabulary.ids["create"], vocabulary.ids["close"]):
+            by_state.setdefault(tuple(piece[1:-2]), set()).add(identity)  # between the keyword and two costs
     assert len(by_state) > 2
     assert all(len(found) == 1 for found in by_state.values())
     assert len(set.union(*by_state.values())) == len(by_state)
 
 
-def test_a_step_longer_than_the_places_is_cut_and_its_parts_know_their_keyword():
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        (
+            "create 0 1 c0 c0 close 0 1 c0 c0 plan 0 1 plan 1 1 eos",
+            "create 0 1 c0 c0|close 0 1 c0 c0|plan 0 1|plan 1 1|eos",
+        ),
+        ("create 0 c0 c0 close 0 c0 c0 plan 0 1 eos", "create 0 c0 c0|close 0 c0 c0|plan 0 1|eos"),  # of any length
+        ("create 0 1 1 0 c0 c0 close 1 eos", "create 0 1 1 0|c0 c0|close 1 eos"),  # longer than the places
+        ("create 0 close plan 0 plan 1 1 eos", "create 0 close|plan 0 plan|1 1 eos"),  # too short
+        ("0 create 0 c0 1 c0 c0 c0 c0 c0", "0 create|0 c0 1 c0 c0|c0 c0|c0"),
+        ("eos create eos", "eos|create eos"),
+    ],
+)
+def test_a_piece_ends_where_its_own_tokens_say_so(text, pieces):
     vocabulary = Vocabulary.of(["create", "close", "plan", "0", "1", "c0"])
-    ids = vocabulary.encode(["bos", *["create", "0", "1", "c0", "c0", "close", "1", "eos"]]).astype(np.int64)
-    cut = Cutter(token_kinds(vocabulary), 3, 1).responses(ids[None], np.array([len(ids)]))
-    assert [vocabulary.decode(piece) for piece in as_lists(cut, 0)] == [
-        ["create"],
-        ["0", "1", "c0"],
-        ["c0", "close"],
-        ["1", "eos"],
-    ]
-    known = [None if keyword == NOTHING else vocabulary.tokens[keyword] for keyword in cut.keywords[0]]
-    assert known == [None, "create", "create", "close"]
+    ids = vocabulary.encode(["bos", *text.split()]).astype(np.int64)
+    cut = Cutter(token_kinds(vocabulary), 5, 3, 1).responses(ids[None], np.array([len(ids)]))
+    assert [" ".join(vocabulary.decode(piece)) for piece in as_lists(cut, 0)] == pieces.split("|")
 
 
 def test_tokens_are_of_the_kind_that_their_text_says():
     vocabulary = Vocabulary.of(["create", "close", "plan", "0", "12", "c0", "c117", "c", "cx", "wall", "create2"])
     kinds = dict(zip(vocabulary.tokens, token_kinds(vocabulary).tolist(), strict=True))
-    expected = {KEYWORD: "create close plan eos", NUMBER: "0 12", COST: "c0 c117", WORD: "bos c cx wall create2"}
+    expected = {
+        KEYWORD: "create close",
+        PLAN: "plan",
+        END: "eos",
+        NUMBER: "0 12",
+        COST: "c0 c117",
+        WORD: "bos c cx wall create2",
+    }
     assert kinds == {token: kind for kind, tokens in expected.items() for token in tokens.split()}
 
 
@@ -191,8 +201,8 @@ def test_a_vocabulary_without_keywords_is_refused_in_one_line():
 @settings(max_examples=100, deadline=None)
 def test_the_longest_piece_is_that_of_the_longest_step(seed, prompts):
     generator = np.random.default_rng(seed)
-    begins = (WORD, KEYWORD) if prompts else (KEYWORD,)
-    kinds = np.array([begins[0], *generator.integers(4, size=generator.integers(0, 40))], dtype=np.uint8)
+    begins = (WORD, KEYWORD, PLAN, END) if prompts else (KEYWORD, PLAN, END)
+    kinds = np.array([begins[0], *generator.integers(6, size=generator.integers(0, 40))], dtype=np.uint8)
     starts = [at for at, kind in enumerate(kinds) if kind in begins] + [len(kinds)]
     longest = max(end - start for start, end in pairwise(starts))
     assert longest_piece(kinds, prompts=prompts) == (longest if prompts else max(longest, 2))

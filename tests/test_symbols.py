@@ -199,7 +199,7 @@ def test_tokens_that_get_a_symbol_of_their_own_begin_with_what_they_shared(maze)
     before, after = (
         [
             each.encoder.embedding(torch.from_numpy(each.symbols.of_token)[ids[..., : each.config.prompt_places]]),
-            each.decoder.embedding(torch.from_numpy(each.symbols.of_token)[ids[..., : each.config.places + 1]]),
+            each.decoder.embedding(torch.from_numpy(each.symbols.of_token)[ids[..., : each.config.places]]),
             each.decoder.head.embedding(torch.from_numpy(each.symbols.of_token)[ids[..., : each.config.places]]),
             each.decoder.output[1].weight[each.symbols.of_token],
         ]
@@ -253,7 +253,7 @@ def test_a_saved_network_comes_back_with_its_symbols_and_an_older_version_refuse
 
 def test_a_network_that_shares_nothing_is_stored_as_before(tmp_path):
     vocabulary = vocabulary_of(9)
-    save_model(step_model(vocabulary, 5, 3), vocabulary, tmp_path, trained={})
+    save_model(step_model(vocabulary, 5, 3, 3), vocabulary, tmp_path, trained={})
     assert "symbols" not in json.loads((tmp_path / "config.json").read_text())["shape"]
     model, _ = load_model(tmp_path)
     assert "token_symbols" not in model.state_dict()

@@ -163,11 +163,12 @@ class Sequences:
             indices[start : start + group] = chosen[np.argsort(self.prompt_lengths[chosen], kind="stable")]
         return indices
 
-    def longest_pieces(self, kinds: np.ndarray) -> tuple[int, int]:
-        """Tokens of the longest piece of a response and of a prompt (see `tokens/steps.py`), by the kinds of tokens."""
+    def longest_pieces(self, kinds: np.ndarray) -> dict[str, int]:
+        """Tokens of the longest pieces (`tokens/steps.py`), by the kinds of tokens: fields of a step network's shape."""
         prompt, trace, plan = (kinds[ids[:MOST_IDS_READ]] for ids in self._ids)
-        responses = [plan] if self.plan_only else [trace, plan]
-        return max(map(longest_piece, responses)), longest_piece(prompt, prompts=True)
+        plan_places = longest_piece(plan)
+        places = plan_places if self.plan_only else max(longest_piece(trace), plan_places)
+        return {"places": places, "plan_places": plan_places, "prompt_places": longest_piece(prompt, prompts=True)}
 
     def highest_cost(self, costs: np.ndarray) -> int:
         """The highest cost in prompts and responses, by the cost of every token (-1: none)."""

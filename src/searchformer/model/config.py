@@ -41,6 +41,8 @@ class ModelConfig(BaseModel):
     """Self-attention in the decoder reads each position mixed with this many before it."""
     places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a response can hold; 1 for a token network, for others what the data set needs."""
+    plan_places: int = Field(default=1, ge=1, le=1 << 16)
+    """Tokens that a position with a step of a plan can hold, likewise."""
     prompt_places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a prompt can hold, likewise."""
     symbols: int = Field(default=0, ge=0)
@@ -50,18 +52,21 @@ class ModelConfig(BaseModel):
     def _fits_together(self) -> "ModelConfig":
         if self.dim % (2 * self.heads):
             raise ValueError(f"dim {self.dim} must be a multiple of 2 x heads = {2 * self.heads}")
-        if self.unit == "token" and (self.places, self.prompt_places) != (1, 1):
-            raise ValueError("a token network has one token at every position: places and prompt_places must be 1")
+        if self.unit == "token" and (self.places, self.plan_places, self.prompt_places) != (1, 1, 1):
+            raise ValueError("a token network has one token at every position: all its places must be 1")
+        if self.plan_places > self.places:
+            raise ValueError(f"plan_places {self.plan_places} must not be more than places {self.places}")
         if self.unit == "token" and self.symbols:
             raise ValueError("a token network tells all tokens apart: symbols must be 0")
         if self.symbols > self.vocabulary:
             raise ValueError(f"symbols {self.symbols} must not be more than the {self.vocabulary} tokens")
         return self
 
-    def fitted(self, *, places: int, prompt_places: int, symbols: int) -> "ModelConfig":
+    def fitted(self, *, places: int, plan_places: int, prompt_places: int, symbols: int) -> "ModelConfig":
         """A step network's shape for a data set whose longest pieces and number of symbols are these."""
         shared = symbols if symbols < self.vocabulary else 0
-        return self.model_copy(update={"places": places, "prompt_places": prompt_places, "symbols": shared})
+        fields = {"places": places, "plan_places": plan_places, "prompt_places": prompt_places, "symbols": shared}
+        return self.model_copy(update=fields)
 
     def stored(self) -> dict[str, Any]:
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
@@ -84,7 +89,7 @@ class ModelConfig(BaseModel):
         return self.positions * self.places
 
 
-STEP_FIELDS = ("unit", "shift", "places", "prompt_places", "symbols")
+STEP_FIELDS = ("unit", "shift", "places", "plan_places", "prompt_places", "symbols")
 """Fields that came with step networks."""
 
 SMALL_DIM = 128

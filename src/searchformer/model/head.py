@@ -1,8 +1,8 @@
 """How a step network writes: a piece's tokens, left to right, from the decoder's hidden vector and the tokens so far.
 
-Two distributions are mixed, with a gate for every place. One comes from a small network. The other copies: an attention
-over earlier pieces, of which those that disagree with the tokens written so far are left out. (To close a node is to
-write the step that created it again.) The attention knows which pieces have been superseded, because their state has
+Two distributions are mixed, with a gate for every place but the first, which is the keyword's. One comes from a small
+network. The other copies: an attention over earlier pieces, of which those that disagree with the tokens written so far
+are left out, keywords apart. (To close a node is to write again what was created.) The attention knows which pieces have been superseded, because their state has
 come up again since: the created ones that are left are the open nodes.
 
 Every token's probability is exact, so a loss or a log-probability means the same as for a token network. Shape suffixes
@@ -95,36 +95,42 @@ class StepHead(nn.Module):
 
     # --- writing by copying
 
-    def attention(self, hidden_BTD: Tensor, sources: Sources) -> Tensor:
+    def knowing_keyword(self, hidden_BTD: Tensor, pieces_BTP: Tensor) -> Tensor:
+        """What is known when the keywords of given pieces are written: what to copy depends on them, [B, T, D]."""
+        keywords_BT = pieces_BTP[:, :, 0].clamp(min=0)  # padding may hold NOTHING
+        return hidden_BTD + functional.embedding(keywords_BT, self.embedding.weight)
+
+    def attention(self, hidden_BTD: Tensor, known_BTD: Tensor, sources: Sources) -> Tensor:
         """How much each position looks at each earlier piece, [B, T, T]."""
-        normed_BTD = self.copy_norm(hidden_BTD)
-        scores_BTT = self.copy_query(normed_BTD) @ self.copy_key(normed_BTD).mT / math.sqrt(self.dim)
-        scores_BTT = scores_BTT + self.superseded * sources.superseded_BTT
+        queries_BTD, keys_BTD = self.copy_query(self.copy_norm(known_BTD)), self.copy_key(self.copy_norm(hidden_BTD))
+        scores_BTT = queries_BTD @ keys_BTD.mT / math.sqrt(self.dim) + self.superseded * sources.superseded_BTT
         length = hidden_BTD.shape[1]
         later_TT = torch.ones(length, length, dtype=torch.bool, device=hidden_BTD.device).triu_(1)
         return torch.softmax(scores_BTT.masked_fill(later_TT, -math.inf), dim=-1)
 
-    def gates(self, hidden_BTD: Tensor) -> Tensor:
-        """How much copying counts at each place, [B, T, P]."""
-        return torch.sigmoid(self.copy_gate(self.copy_norm(hidden_BTD)))
+    def gates(self, known_LD: Tensor) -> Tensor:
+        """How much copying counts at each place, [..., P]; not at all at the first, whose gate is never used."""
+        return functional.pad(torch.sigmoid(self.copy_gate(self.copy_norm(known_LD))[..., 1:]), (1, 0))
 
-    def copied(self, hidden_BTD: Tensor, sources: Sources) -> tuple[Tensor, Tensor]:
+    def copied(self, hidden_BTD: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Share of copying in the mixture, and the part of it that falls to the token that is to be written.
 
         Both [B, T, P]: attention by the number of tokens that agree, summed from the end.
         """
-        attention_BTT = self.attention(hidden_BTD, sources)
-        by_match = attention_BTT.new_zeros((*attention_BTT.shape[:2], self.places + 2))
-        by_match = by_match.scatter_add(2, sources.matching_BTT, attention_BTT)[:, :, : self.places + 1]
-        at_least = by_match.flip(-1).cumsum(dim=-1).flip(-1)
-        agreeing_BTP, right_BTP = at_least[:, :, :-1], at_least[:, :, 1:]
-        gates_BTP = self.gates(hidden_BTD) / (agreeing_BTP + LEAST_MASS)
+        assert inputs.sources is not None
+        known_BTD = self.knowing_keyword(hidden_BTD, inputs.pieces_BTP)
+        attention_BTT = self.attention(hidden_BTD, known_BTD, inputs.sources)
+        by_match = attention_BTT.new_zeros((*attention_BTT.shape[:2], 2 * self.places + 3))
+        by_match = by_match.scatter_add(2, inputs.sources.matching_BTT, attention_BTT)[:, :, :-1]
+        going_on, at_end = by_match.unflatten(-1, (2, -1)).unbind(dim=-2)
+        at_least = (going_on + at_end).flip(-1).cumsum(dim=-1).flip(-1)
+        agreeing_BTP, right_BTP = (at_least - at_end)[:, :, :-1], at_least[:, :, 1:]
+        gates_BTP = self.gates(known_BTD) / (agreeing_BTP + LEAST_MASS)
         return gates_BTP * agreeing_BTP, gates_BTP * right_BTP
 
     def losses(self, hidden_BTD: Tensor, inputs: Inputs, generated_N: Tensor) -> Tensor:
         """-log of each target's probability; `generated_N` is that of the network alone."""
-        assert inputs.sources is not None
-        shares = (part.flatten() for part in self.copied(hidden_BTD, inputs.sources))
+        shares = (part.flatten() for part in self.copied(hidden_BTD, inputs))
         share_N, right_N = (part if inputs.places_N is None else part[inputs.places_N] for part in shares)
         by_network_N = torch.log1p(-share_N) - generated_N
         return -torch.logaddexp(torch.log(right_N.clamp(min=TINY)), by_network_N)
@@ -133,11 +139,13 @@ class StepHead(nn.Module):
         """Log-probabilities of every token at every target, [N, V]; `generated_NV` are those of the network alone."""
         assert inputs.sources is not None
         sources, vocabulary = inputs.sources, generated_NV.shape[-1]
-        attention_BTT = self.attention(hidden_BTD, sources)
-        gates_BTP, copied = self.gates(hidden_BTD), []
+        known_BTD = self.knowing_keyword(hidden_BTD, inputs.pieces_BTP)
+        attention_BTT = self.attention(hidden_BTD, known_BTD, sources)
+        gates_BTP, copied = self.gates(known_BTD), []
+        matching_BTT = sources.matching_BTT % (self.places + 1)
         for place in range(self.places):
-            fits_BTT = (sources.matching_BTT >= place) & (sources.matching_BTT <= self.places)
-            earlier_BT = inputs.inputs_BTQ[:, :, 1 + place]
+            fits_BTT = (matching_BTT >= place) & (sources.matching_BTT < 2 * self.places + 2)
+            earlier_BT = inputs.inputs_BTP[:, :, place]
             holds_BTV = functional.one_hot(earlier_BT.clamp(min=0), vocabulary) * (earlier_BT >= 0)[..., None]
             mass_BTV = (attention_BTT * fits_BTT) @ holds_BTV.to(attention_BTT)
             scale_BT1 = gates_BTP[:, :, place, None] / (mass_BTV.sum(-1, keepdim=True) + LEAST_MASS)

@@ -1,7 +1,7 @@
 """What a network is given: sequences of ids in, tensors of pieces of symbols out, for token and step networks alike.
 
-Shape suffixes: B sequences, S prompt positions, T response positions, P places of a piece, Q places of an input (a
-piece and the keyword of its step), N tokens to predict in all sequences.
+Shape suffixes: B sequences, S prompt positions, T response positions, P places of a piece, N tokens to predict in all
+sequences.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from searchformer.tokens.steps import NOTHING, Cutter, next_alike
 from searchformer.tokens.symbols import Symbols
+from searchformer.tokens.vocabulary import BOS
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,9 @@ class Sources:
     """What a step network may copy from: at position t the pieces up to t - 1, which stand at the inputs up to t."""
 
     matching_BTT: Tensor
-    """int64: how many tokens of the piece to write (first T) agree with an earlier one (second T) before they differ;
-    P + 1 where there is nothing to copy."""
+    """int64: how many tokens of the piece to write (first T) agree with an earlier one (second T) before they differ,
+    where first tokens, which are keywords, count as alike; P + 1 more where the earlier piece is at its end there, and
+    2 P + 2 where there is nothing to copy at all."""
     superseded_BTT: Tensor
     """bool: the earlier piece's state has come up again since."""
 
@@ -32,7 +34,7 @@ class Inputs:
     prompts_BSP: Tensor
     prompt_lengths_B: Tensor | None
     """None when all prompts are of the same length, so that attention needs no mask."""
-    inputs_BTQ: Tensor
+    inputs_BTP: Tensor
     """What the decoder reads at each position: the piece before; bos at first."""
     pieces_BTP: Tensor
     """What it is to write there."""
@@ -73,10 +75,10 @@ def make_inputs(
         prompt_pieces, prompt_counts = cut.ids, cut.counts
         answer = cutter.responses(responses, response_lengths)
         pieces, real = answer.ids, answer.ids != NOTHING
-        inputs = decoder_inputs(pieces, answer.keywords)
+        inputs = decoder_inputs(pieces)
         alike = np.full(pieces.shape[:2], pieces.shape[1])
         alike[:, 1:] = next_alike(cutter.identities(pieces[:, :-1])) + 1
-        sources = make_sources(tensor(inputs[:, :, 1:]), tensor(pieces), tensor(alike))
+        sources = make_sources(tensor(inputs), tensor(pieces), tensor(alike))
     counts = response_lengths - 1
     targets = pieces[real]
     shared = symbols.log_sizes[targets]
@@ -84,7 +86,7 @@ def make_inputs(
     return Inputs(
         prompts_BSP=tensor(prompt_pieces),
         prompt_lengths_B=tensor(prompt_counts) if uneven else None,
-        inputs_BTQ=tensor(inputs),
+        inputs_BTP=tensor(inputs),
         pieces_BTP=tensor(pieces),
         places_N=None if real.all() else tensor(np.flatnonzero(real)),
         targets_N=tensor(targets),
@@ -94,12 +96,11 @@ def make_inputs(
     )
 
 
-def decoder_inputs(pieces: np.ndarray, keywords: np.ndarray) -> np.ndarray:
-    """What the decoder reads: at position t the keyword of piece t - 1's step and that piece, [B, T, 1 + P]."""
-    rows, length, places = pieces.shape
-    inputs = np.full((rows, length, 1 + places), NOTHING, dtype=np.int64)
-    inputs[:, 0, 1] = 0  # bos
-    inputs[:, 1:, 0], inputs[:, 1:, 1:] = keywords[:, :-1], pieces[:, :-1]
+def decoder_inputs(pieces: np.ndarray) -> np.ndarray:
+    """What the decoder reads at position t: piece t - 1, at first bos."""
+    inputs = np.full_like(pieces, NOTHING)
+    inputs[:, 0, 0] = BOS
+    inputs[:, 1:] = pieces[:, :-1]
     return inputs
 
 
@@ -107,13 +108,15 @@ def make_sources(earlier_BTP: Tensor, pieces_BTP: Tensor, next_alike_BT: Tensor)
     """How the pieces to write agree with earlier ones; `next_alike_BT` says at which input a state comes again."""
     length, places = pieces_BTP.shape[1:]
     at_T = torch.arange(length, device=pieces_BTP.device)
-    matching_BTT = torch.zeros((len(pieces_BTP), length, length), dtype=torch.int64, device=pieces_BTP.device)
+    matching_BTT = torch.ones((len(pieces_BTP), length, length), dtype=torch.int64, device=pieces_BTP.device)
     agrees_BTT = torch.ones_like(matching_BTT, dtype=torch.bool)
-    for place in range(places):
+    for place in range(1, places):
         agrees_BTT &= pieces_BTP[:, :, None, place] == earlier_BTP[:, None, :, place]
         matching_BTT += agrees_BTT
+    tokens_BT = (earlier_BTP != NOTHING).sum(dim=-1)
+    matching_BTT += (places + 1) * (matching_BTT == tokens_BT[:, None, :])
     nothing_BTT = (at_T[:, None] < at_T) | (at_T == 0)  # later pieces, and bos
     return Sources(
-        matching_BTT=matching_BTT.masked_fill(nothing_BTT, places + 1),
+        matching_BTT=matching_BTT.masked_fill(nothing_BTT, 2 * places + 2),
         superseded_BTT=at_T[None, :, None] >= next_alike_BT[:, None, :],
     )

@@ -42,14 +42,12 @@ def look_inside(model: Transformer, prompt: np.ndarray, answer: np.ndarray) -> I
     inputs = model.inputs(prompt_ids, np.array([prompt_ids.shape[1]]), asked, np.array([asked.shape[1]]))
     with _Watch(model) as watch:
         log_probabilities_NV = model.log_probabilities(inputs)
-    pieces = inputs.inputs_BTQ[0].tolist()
-    own = [piece if model.cutter is None else piece[1:] for piece in pieces]  # a step's input begins with its keyword
     return Inside(
         probabilities=log_probabilities_NV[-1].float().exp().cpu().numpy(),
         to_prompt=watch.weights(cross=True),
         to_answer=watch.weights(cross=False),
         prompt_pieces=_without_nothing(inputs.prompts_BSP[0].tolist()),
-        answer_pieces=_without_nothing(own),
+        answer_pieces=_without_nothing(inputs.inputs_BTP[0].tolist()),
     )
 
 

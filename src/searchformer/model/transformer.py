@@ -42,7 +42,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embedding = StepEmbedding(config, config.places + 1 if config.unit == "step" else 1)
+        self.embedding = StepEmbedding(config, config.places)
         self.layers = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.symbol_count))
         self.head = StepHead(config) if config.unit == "step" else None
@@ -116,7 +116,7 @@ class Transformer(nn.Module):
         if self.config.unit == "token":
             return None
         kinds = self.token_kinds.cpu().numpy()[self.symbols.first_token]
-        return Cutter(kinds, self.config.places, self.config.prompt_places)
+        return Cutter(kinds, self.config.places, self.config.plan_places, self.config.prompt_places)
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -137,12 +137,12 @@ class Transformer(nn.Module):
             x_BSD = block(x_BSD, rotary, mask)
         return self.encoder.output(x_BSD)
 
-    def hidden(self, inputs_BTQ: Tensor, features_BSD: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+    def hidden(self, inputs_BTP: Tensor, features_BSD: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """The decoder's last residual stream, [B, T, D]."""
-        self._check_length(inputs_BTQ.shape[1], "response")
+        self._check_length(inputs_BTP.shape[1], "response")
         mask = prompt_mask(prompt_lengths_B, features_BSD.shape[1])
-        rotary = rotary_table(inputs_BTQ.shape[1], self.config, inputs_BTQ.device)
-        x_BTD = self.decoder.embedding(inputs_BTQ)
+        rotary = rotary_table(inputs_BTP.shape[1], self.config, inputs_BTP.device)
+        x_BTD = self.decoder.embedding(inputs_BTP)
         for block in self.decoder.layers:
             x_BTD = block(x_BTD, features_BSD, rotary, mask)
         return x_BTD
@@ -150,7 +150,7 @@ class Transformer(nn.Module):
     def read(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """The hidden vectors [B, T, D], and the network's own logits of every token that is to be predicted, [N, V]."""
         features_BSD = self.encode(inputs.prompts_BSP, inputs.prompt_lengths_B)
-        hidden_BTD = self.hidden(inputs.inputs_BTQ, features_BSD, inputs.prompt_lengths_B)
+        hidden_BTD = self.hidden(inputs.inputs_BTP, features_BSD, inputs.prompt_lengths_B)
         head = self.decoder.head
         known_ND = (head.prefixes(hidden_BTD, inputs.pieces_BTP) if head else hidden_BTD).flatten(0, 1)
         if inputs.places_N is not None:
@@ -201,7 +201,7 @@ class Transformer(nn.Module):
 def with_symbols(model: Transformer, symbols: Symbols) -> Transformer:
     """The same network with a symbol for each token that had to share one but no longer does; those begin alike."""
     config, before = model.config, model.symbols
-    config = config.fitted(places=config.places, prompt_places=config.prompt_places, symbols=symbols.count)
+    config = config.model_copy(update={"symbols": symbols.count if symbols.count < config.vocabulary else 0})
     wider = Transformer(config, device="meta", symbols=symbols)
     weights, from_symbol = model.state_dict(), torch.from_numpy(before.of_token[symbols.first_token])
     weights["token_symbols"] = torch.from_numpy(symbols.of_token.astype(np.int32))

@@ -143,7 +143,7 @@ def _sampled_sizes(config: str) -> Sizes:
         rows += len(batch.problems)
         for part, ends in batch.ends.items():
             kinds_of_part, is_prompt = kinds[batch.parts[part]], part == "prompt"
-            begun = np.isin(kinds_of_part, (WORD, KEYWORD) if is_prompt else (KEYWORD,))
+            begun = (kinds_of_part >= KEYWORD) | (is_prompt & (kinds_of_part == WORD))
             tokens[part].append(np.diff(ends).astype(float))
             pieces[part].append(np.diff(np.append(0, np.cumsum(begun))[ends]).astype(float))
             places[part] = max(places[part], longest_piece(kinds_of_part, prompts=is_prompt))
@@ -225,6 +225,7 @@ def _shape(run: TrainRun, sizes: Sizes) -> ModelConfig:
     parts = ("plan",) if run.plan_only else ("trace", "plan")
     return shape.fitted(
         places=max(sizes.places[part] for part in parts),
+        plan_places=sizes.places["plan"],
         prompt_places=sizes.places["prompt"],
         symbols=max(sizes.symbols[part] for part in ("prompt", *parts)),
     )
@@ -280,7 +281,7 @@ def parameters(shape: ModelConfig) -> int:
     decoder = 8 * d * d + 3 * d * shape.ffn + 3 * d + shape.shift * d
     embeddings, head = 2 * symbols, 0
     if shape.unit == "step":
-        in_places = (shape.prompt_places, shape.places + 1, shape.places)  # of the encoder, the decoder, the head
+        in_places = (shape.prompt_places, shape.places, shape.places)  # of the encoder, the decoder, the head
         embeddings = sum(places * symbols + (places > 1) for places in in_places)
         blocks = HEAD_BLOCKS * (4 * d * d + d)
         head = blocks + 2 * d * d + 2 * shape.places * d + d + 1

@@ -22,8 +22,8 @@ class CpuPieceWriter(PieceWriter):
         head, (norm, output) = self.head, cast(tuple[nn.RMSNorm, nn.Linear], tuple(self.decoder.output))
         self.eps = model.config.norm_eps
         with torch.no_grad():
-            looks = (head.copy_query, head.copy_key, head.copy_gate)
-            self.look_weights = torch.cat([each.weight for each in looks]).float().t().contiguous()
+            self.key_weights = _matrix(head.copy_key.weight)
+            self.look_weights = _matrix(torch.cat([head.copy_query.weight, head.copy_gate.weight]))
             self.copy_norm = head.copy_norm.weight.float().numpy()
             blocks = (cast(HeadBlock, block) for block in head.layers)
             self.blocks = [
@@ -40,7 +40,7 @@ class CpuPieceWriter(PieceWriter):
     def embed(self, slot_R: np.ndarray, position_R: np.ndarray, x_RD: np.ndarray) -> None:
         """The decoder's next inputs as vectors."""
         self.start(slot_R, position_R)
-        step_kernels.embed_pieces(self.next_input[slot_R], self.symbols, self.input_table_ND, x_RD)
+        step_kernels.embed_pieces(self.pieces[slot_R, position_R], self.symbols, self.input_table_ND, x_RD)
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """See `PieceWriter`."""
@@ -48,9 +48,8 @@ class CpuPieceWriter(PieceWriter):
         hidden, where = hidden_RD.numpy(), (slot_R, position_R)
         normed_RD, empty = torch.empty_like(hidden_RD), np.empty((0, self.dim), np.float32)
         kernels.add_and_norm(hidden, empty, self.copy_norm, self.eps, normed_RD.numpy())
-        looks = product(normed_RD, self.look_weights).numpy()
-        gate_RP, attention_RT = 1.0 / (1.0 + np.exp(-looks[:, 2 * self.dim :])), np.empty((rows, length), np.float32)
-        step_kernels.look_back(looks, self.keys.numpy(), self.superseded, self.bias, *where, attention_RT)
+        self.keys.numpy()[where] = product(normed_RD, self.key_weights).numpy()
+        gate_RP, attention_RT = (np.zeros((rows, width), np.float32) for width in (self.places, length))
         tokens_RP, symbols_RP = (np.full((rows, self.places), NOTHING, np.int64) for _ in range(2))
         log_probability_RP = np.zeros((rows, self.places), np.float32)
         known_RD, is_writing_R = hidden + self.place_PD[0], np.ones(rows, bool)
@@ -61,9 +60,9 @@ class CpuPieceWriter(PieceWriter):
             chosen_RV = logits_RV if len(writing) == rows else logits_RV[torch.from_numpy(writing)]
             token_R, log_probability_R = choose(chosen_RV, writing, place)
             tokens_RP[writing, place], log_probability_RP[writing, place] = token_R, log_probability_R
-            symbol_R = symbols_RP[writing, place] = self.symbol_of_token[token_R]
-            is_writing_R[writing] = ~self.ends[symbol_R]
-            if not is_writing_R.any() or place + 1 == self.places:
+            symbols_RP[writing, place] = self.symbol_of_token[token_R]
+            is_writing_R[writing] = ~self.cutter.ends(symbols_RP[writing], place)
+            if not is_writing_R.any():
                 break
             step_kernels.write_symbol(
                 symbols_RP[:, place],
@@ -77,18 +76,30 @@ class CpuPieceWriter(PieceWriter):
                 known_RD,
                 attention_RT,
             )
-        counts_R = (tokens_RP != NOTHING).sum(axis=1)
-        self._remember(slot_R, position_R, symbols_RP, counts_R)
-        return tokens_RP.astype(np.int32), log_probability_RP, counts_R
+            if place == 0:
+                self._look_back(hidden + self.table_ND[symbols_RP[:, 0]], *where, attention_RT, gate_RP)
+        self._remember(slot_R, position_R, symbols_RP)
+        return tokens_RP.astype(np.int32), log_probability_RP, (tokens_RP != NOTHING).sum(axis=1)
 
-    def _remember(
-        self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray, counts_R: np.ndarray
+    def _look_back(
+        self,
+        known_RD: np.ndarray,
+        slot_R: np.ndarray,
+        position_R: np.ndarray,
+        attention_RT: np.ndarray,
+        gate_RP: np.ndarray,
     ) -> None:
+        """See `PieceWriter`; attention and gates are filled in."""
+        normed_RD, empty = torch.empty(known_RD.shape), np.empty((0, self.dim), np.float32)
+        kernels.add_and_norm(known_RD, empty, self.copy_norm, self.eps, normed_RD.numpy())
+        looks = product(normed_RD, self.look_weights).numpy()
+        gate_RP[:, 1:] = 1.0 / (1.0 + np.exp(-looks[:, self.dim + 1 :]))
+        step_kernels.look_back(looks, self.keys.numpy(), self.superseded, self.bias, slot_R, position_R, attention_RT)
+
+    def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
         """See `PieceWriter`."""
-        cutter, memory = self.cutter, (self.pieces, self.identities, self.superseded, self.keyword, self.next_input)
-        step_kernels.remember(
-            pieces_RP, counts_R, cutter.names_state, cutter.factors, self.ends, slot_R, position_R, *memory
-        )
+        cutter, memory = self.cutter, (self.pieces, self.identities, self.superseded)
+        step_kernels.remember(pieces_RP, cutter.names_state, cutter.factors, slot_R, position_R, *memory)
 
     def _logits(self, known_RD: np.ndarray, normed_RD: Tensor) -> Tensor:
         """The network's own logits; `normed_RD` is memory."""

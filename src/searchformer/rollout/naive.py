@@ -35,7 +35,7 @@ def sample_naively(
         asked = np.array([[*tokens, EOS]])  # the last token is the one to predict: any will do
         lengths = np.array([prompt_ids.shape[1]]), np.array([asked.shape[1]])
         inputs = model.inputs(prompt_ids, lengths[0], asked, lengths[1])
-        if inputs.inputs_BTQ.shape[1] > model.config.positions:
+        if inputs.inputs_BTP.shape[1] > model.config.positions:
             break
         if position < len(prefix):
             token = prefix[position]

@@ -1,6 +1,6 @@
 """Compiled kernels of the CPU sampler for step networks; `stepwise.py` says the same in PyTorch, for people.
 
-Shape suffixes: R rows, S slots, T positions, P places, Q places of an input, K inputs that are remembered, D model
+Shape suffixes: R rows, S slots, T positions, P places, K inputs that are remembered, D model
 width, V symbols, N rows of an embedding's table. Slots hold what is remembered of a sequence; tests compare answers
 with the obvious sampler's (`tests/test_step_networks.py`).
 """
@@ -18,13 +18,13 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 @compiled
-def embed_pieces(inputs_RQ: np.ndarray, symbols: int, table_ND: np.ndarray, x_RD: np.ndarray) -> None:
+def embed_pieces(inputs_RP: np.ndarray, symbols: int, table_ND: np.ndarray, x_RD: np.ndarray) -> None:
     """The decoder's input: the sum of a vector for every (place, symbol) of a piece."""
-    for row in range(inputs_RQ.shape[0]):
+    for row in range(inputs_RP.shape[0]):
         x_RD[row] = _ZERO
-        for place in range(inputs_RQ.shape[1]):
-            if inputs_RQ[row, place] >= 0:
-                vector = table_ND[place * symbols + inputs_RQ[row, place]]
+        for place in range(inputs_RP.shape[1]):
+            if inputs_RP[row, place] >= 0:
+                vector = table_ND[place * symbols + inputs_RP[row, place]]
                 for d in range(x_RD.shape[1]):
                     x_RD[row, d] += vector[d]
 
@@ -58,16 +58,11 @@ def look_back(
     position_R: np.ndarray,
     attention_RT: np.ndarray,
 ) -> None:
-    """Attention of each query to the slot's positions so far, without that to bos; the key is kept.
-
-    `looks_RN` begins with the queries, then come the keys.
-    """
+    """Attention of each query, with which `looks_RN` begins, to the slot's positions so far, without that to bos."""
     width = keys_STD.shape[2]
     shrink = np.float32(1.0 / np.sqrt(width))
     for row in range(looks_RN.shape[0]):
         keys, superseded, last = keys_STD[slot_R[row]], superseded_ST[slot_R[row]], position_R[row]
-        for d in range(width):
-            keys[last, d] = looks_RN[row, width + d]
         highest = np.float32(-np.inf)
         for t in range(last + 1):
             score = _ZERO
@@ -146,7 +141,7 @@ def write_symbol(
             vector, pieces = table_ND[place * symbols + symbol_R[row]], pieces_STP[slot_R[row]]
             for d in range(known_RD.shape[1]):
                 known_RD[row, d] += vector[d] + (place_PD[place + 1, d] - place_PD[place, d])
-            for t in range(position_R[row] + 1):
+            for t in range(position_R[row] + 1 if place > 0 else 0):  # keywords may differ
                 if pieces[t, place] != symbol_R[row]:
                     attention_RT[row, t] = _ZERO
 
@@ -154,31 +149,23 @@ def write_symbol(
 @compiled
 def remember(
     written_RP: np.ndarray,
-    count_R: np.ndarray,
     names_state_V: np.ndarray,
     factors_P: np.ndarray,
-    ends_V: np.ndarray,
     slot_R: np.ndarray,
     position_R: np.ndarray,
     pieces_STP: np.ndarray,
     identities_ST: np.ndarray,
     superseded_ST: np.ndarray,
-    keyword_S: np.ndarray,
-    next_input_SQ: np.ndarray,
 ) -> None:
     """Note the pieces written; their states supersede those that were the same (`Cutter.identities`)."""
     for row in range(written_RP.shape[0]):
         slot, at, identity = slot_R[row], position_R[row] + 1, 0
-        next_input_SQ[slot, 0] = keyword_S[slot]
         for place in range(written_RP.shape[1]):
             symbol = written_RP[row, place]
-            pieces_STP[slot, at, place] = next_input_SQ[slot, 1 + place] = symbol
+            pieces_STP[slot, at, place] = symbol
             if symbol >= 0 and names_state_V[symbol]:
                 identity += (symbol + 1) * factors_P[place]
         identities_ST[slot, at], superseded_ST[slot, at] = identity, False
         for t in range(at if identity != 0 else 0):
             if identities_ST[slot, t] == identity:
                 superseded_ST[slot, t] = True
-        last = written_RP[row, count_R[row] - 1]
-        if ends_V[last]:
-            keyword_S[slot] = last

@@ -4,8 +4,7 @@ The decoder's blocks run once per piece, as for a token network; then the head (
 for all rows together. Beside the cache of keys and values, a sequence needs its pieces so far, as it may copy from
 them, and the last few inputs of every block, which are mixed into the next. All of that is indexed by slot.
 
-Shape suffixes: R rows, T positions so far, P places, Q = P + 1 places of an input, D model width, V symbols, K
-inputs that are remembered. Pieces are remembered as symbols.
+Shape suffixes: R rows, T positions so far, P places, D model width, V symbols, K inputs that are remembered. Pieces are remembered as symbols.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from torch import Tensor
 from searchformer.model import Transformer
 from searchformer.model.head import LEAST_MASS, TINY
 from searchformer.rollout.requests import Prompt
-from searchformer.tokens.steps import KEYWORD, NOTHING
+from searchformer.tokens.steps import NOTHING
 from searchformer.tokens.vocabulary import BOS, EOS
 
 Choose = Callable[[Tensor, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
@@ -60,7 +59,6 @@ class PieceWriter:
         self.decoder, self.head, self.cutter = model.decoder, model.decoder.head, model.cutter
         self.symbol_of_token = model.symbols.of_token
         self.places, self.dim, self.device = model.config.places, model.config.dim, model.device
-        self.ends = self.cutter.kinds == KEYWORD
         self._allocate(slots=0, positions=0)
 
     def _allocate(self, *, slots: int, positions: int) -> None:
@@ -68,26 +66,23 @@ class PieceWriter:
         """What each input position holds: position t has piece t - 1."""
         self.identities = np.zeros((slots, positions), np.int64)
         self.superseded = np.zeros((slots, positions), bool)
-        self.keyword = np.full(slots, NOTHING, np.int64)
-        """The keyword that began the step of the next piece."""
-        self.next_input = np.full((slots, self.places + 1), NOTHING, np.int64)
         self.keys = torch.zeros(slots, positions, self.dim, device=self.device)
 
     def reserve(self, slots: int, positions: int) -> None:
         """Make room; what is remembered stays where there was room before."""
-        old: list[Any] = [self.pieces, self.identities, self.superseded, self.keyword, self.next_input, self.keys]
+        old: list[Any] = [self.pieces, self.identities, self.superseded, self.keys]
         have = self.pieces.shape[:2]
         if slots <= have[0] and positions <= have[1]:
             return
         self._allocate(slots=max(slots, have[0]), positions=max(positions, 2 * have[1], 64))
-        new: list[Any] = [self.pieces, self.identities, self.superseded, self.keyword, self.next_input, self.keys]
+        new: list[Any] = [self.pieces, self.identities, self.superseded, self.keys]
         for array, earlier in zip(new, old, strict=True):
             array[tuple(slice(length) for length in earlier.shape)] = earlier
 
     def inputs(self, slot_R: np.ndarray, position_R: np.ndarray) -> Tensor:
-        """The decoder's next inputs, [R, 1, Q]: the last piece, or bos."""
+        """The decoder's next inputs, [R, 1, P]: the last piece, or bos."""
         self.start(slot_R, position_R)
-        return torch.from_numpy(self.next_input[slot_R][:, None]).to(self.device)
+        return torch.from_numpy(self.pieces[slot_R, position_R][:, None]).to(self.device)
 
     def start(self, slot_R: np.ndarray, position_R: np.ndarray) -> None:
         """Forget what slots hold that begin a new sequence."""
@@ -95,17 +90,16 @@ class PieceWriter:
         fresh = slot_R[position_R == 0]
         if not len(fresh):
             return
-        self.next_input[fresh], self.keyword[fresh] = NOTHING, NOTHING
-        self.next_input[fresh, 1] = 0  # bos
         self.identities[fresh, 0], self.superseded[fresh] = 0, False
-        self.pieces[fresh, 0] = NOTHING
+        self.pieces[fresh, 0], self.pieces[fresh, 0, 0] = NOTHING, BOS
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """Write a piece per row: tokens int32 and log-probabilities float32, both [R, P], and how many tokens, [R]."""
         rows, length = len(slot_R), int(position_R.max()) + 1
         tokens_RP, symbols_RP = (np.full((rows, self.places), NOTHING, np.int64) for _ in range(2))
         log_probability_RP = np.zeros((rows, self.places), np.float32)
-        attention_RT, gates_RP = self._look_back(hidden_RD, slot_R, position_R, length)
+        self.keys[slot_R, position_R] = self.head.copy_key(self.head.copy_norm(hidden_RD))
+        attention_RT, gates_RP = hidden_RD.new_zeros(rows, length), hidden_RD.new_zeros(rows, self.places)
         earlier_RTP = torch.from_numpy(self.pieces[slot_R, :length]).to(self.device)
         known_RD, active = hidden_RD, np.arange(rows)
         for place in range(self.places):
@@ -115,32 +109,39 @@ class PieceWriter:
             token_R, log_probability_R = choose(log_probability_RV, active, place)
             tokens_RP[active, place], log_probability_RP[active, place] = token_R, log_probability_R
             symbol_R = symbols_RP[active, place] = self.symbol_of_token[token_R]
-            going = np.flatnonzero(~self.ends[symbol_R])
-            if not len(going) or place + 1 == self.places:
+            going = np.flatnonzero(~self.cutter.ends(symbols_RP[active], place))
+            if not len(going):
                 break
             active, kept = active[going], torch.from_numpy(going).to(self.device)
             written_R = torch.from_numpy(symbol_R[going]).to(self.device)
-            known_RD = known_RD[kept] + self.head.embedding.weight[place * self.head.embedding.symbols + written_R]
-            attention_RT = attention_RT[kept] * (earlier_RT[kept] == written_R[:, None])
-            earlier_RTP, gates_RP = earlier_RTP[kept], gates_RP[kept]
-        counts_R = (tokens_RP != NOTHING).sum(axis=1)
-        self._remember(slot_R, position_R, symbols_RP, counts_R)
-        return tokens_RP.astype(np.int32), log_probability_RP, counts_R
+            written_RD = self.head.embedding.weight[place * self.head.embedding.symbols + written_R]
+            known_RD, earlier_RTP = known_RD[kept] + written_RD, earlier_RTP[kept]
+            if place == 0:
+                attention_RT, gates_RP = self._look_back(
+                    hidden_RD[kept] + written_RD, slot_R[active], position_R[active], length
+                )
+            else:
+                attention_RT = attention_RT[kept] * (earlier_RT[kept] == written_R[:, None])
+                gates_RP = gates_RP[kept]
+        self._remember(slot_R, position_R, symbols_RP)
+        return tokens_RP.astype(np.int32), log_probability_RP, (tokens_RP != NOTHING).sum(axis=1)
 
     def _look_back(
-        self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, length: int
+        self, known_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, length: int
     ) -> tuple[Tensor, Tensor]:
-        """Attention to the inputs so far, [R, T], without that to bos; and the gates of copying, [R, P]."""
+        """Attention to the inputs so far, [R, T], without that to bos; and the gates of copying, [R, P].
+
+        `known_RD` is what is known when the keyword is written.
+        """
         slots, positions = (torch.from_numpy(array.astype(np.int64)).to(self.device) for array in (slot_R, position_R))
-        normed_RD = self.head.copy_norm(hidden_RD)
-        self.keys[slots, positions] = self.head.copy_key(normed_RD)
-        scores_RT = (self.keys[slots, :length] @ self.head.copy_query(normed_RD)[:, :, None])[:, :, 0]
+        queries_RD = self.head.copy_query(self.head.copy_norm(known_RD))
+        scores_RT = (self.keys[slots, :length] @ queries_RD[:, :, None])[:, :, 0]
         superseded_RT = torch.from_numpy(self.superseded[slot_R, :length]).to(self.device)
         scores_RT = scores_RT / self.dim**0.5 + self.head.superseded * superseded_RT
         later_RT = torch.arange(length, device=self.device) > positions[:, None]
         attention_RT = torch.softmax(scores_RT.masked_fill(later_RT, -torch.inf), dim=-1)
         attention_RT[:, 0] = 0.0
-        return attention_RT, torch.sigmoid(self.head.copy_gate(normed_RD))
+        return attention_RT, self.head.gates(known_RD)
 
     def _mixture(self, known_RD: Tensor, attention_RT: Tensor, earlier_RT: Tensor, gate_R: Tensor) -> Tensor:
         """Log-probabilities of the next token, [R, V]: see `StepHead.log_probabilities`."""
@@ -151,9 +152,7 @@ class PieceWriter:
         share_R1 = copied_RV.sum(-1, keepdim=True)
         return torch.logaddexp(torch.log(copied_RV.clamp(min=TINY)), torch.log1p(-share_R1) + own_RV)
 
-    def _remember(
-        self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray, counts_R: np.ndarray
-    ) -> None:
+    def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
         """Note the pieces written; their states supersede those that were the same."""
         at_R, identity_R = position_R + 1, self.cutter.identities(pieces_RP)
         self.pieces[slot_R, at_R], self.identities[slot_R, at_R] = pieces_RP, identity_R
@@ -161,10 +160,6 @@ class PieceWriter:
         alike_RT &= np.arange(alike_RT.shape[1]) < at_R[:, None]
         self.superseded[slot_R, : alike_RT.shape[1]] |= alike_RT
         self.superseded[slot_R, at_R] = False
-        self.next_input[slot_R, 0], self.next_input[slot_R, 1:] = self.keyword[slot_R], pieces_RP
-        last_R = pieces_RP[np.arange(len(slot_R)), counts_R - 1]
-        ended = self.ends[last_R]
-        self.keyword[slot_R[ended]] = last_R[ended]
 
 
 def prompt_pieces(model: Transformer, prompt: Prompt) -> np.ndarray:

@@ -42,7 +42,7 @@ class Yardstick:
     def fields(self, ids: np.ndarray, plan_start: int) -> np.ndarray:
         """The field of every token of a response without bos; its plan begins at `plan_start`."""
         kinds, at = self._kinds[ids], np.arange(len(ids))
-        is_keyword = kinds == KEYWORD
+        is_keyword = kinds >= KEYWORD
         keyword = ids[np.maximum(np.maximum.accumulate(np.where(is_keyword, at, -1)), 0)]
         found = np.full(len(ids), CHILDREN)
         found[kinds == COST] = COSTS
@@ -68,7 +68,7 @@ class Yardstick:
 
     def _steps(self, ids: list[int]) -> list[tuple[str, tuple[int, ...], float]]:
         """(keyword, state, f) of every step of a trace."""
-        begins = [place for place, token in enumerate(ids) if self._kinds[token] == KEYWORD]
+        begins = [place for place, token in enumerate(ids) if self._kinds[token] >= KEYWORD]
         if begins[:1] != [0]:
             raise NotASearchError
         steps = []

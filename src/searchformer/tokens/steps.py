@@ -1,12 +1,15 @@
 """Sequences of ids cut into pieces, and back: what a step network reads and writes at one position.
 
-A response is cut behind every keyword (create, close, plan) and behind eos:
+A piece of a response is a step of the search or of the plan, its keyword first:
 
-    create 3 4 c0 c5 close 3 4 c0 c5 create ...   ->   create | 3 4 c0 c5 close | 3 4 c0 c5 create | ...
+    create 3 4 c0 c5 close 3 4 c0 c5 ... plan 3 4 eos   ->   create 3 4 c0 c5 | close 3 4 c0 c5 | ... | plan 3 4 | eos
 
-A piece thus ends with the keyword of the next step, so that nobody has to say how long a step is. A prompt is cut
-before every word. A piece that fills all places ends there, too: every sequence of ids, legal or not, can be cut and
-joined again. Arrays: B sequences, L ids, T pieces, P places of a piece; places that a piece does not fill hold NOTHING.
+So a position decides what the next step is when it has read all steps before. The end of a piece shows in its own
+tokens: two costs in a row, the number of tokens that steps of a plan have, eos, or a keyword that is not its first
+token (where a step was shorter). A piece that fills all places ends there, too: every sequence of ids, legal or not,
+can be cut and joined again. A prompt is cut before every word.
+
+Arrays: B sequences, L ids, T pieces, P places of a piece; places that a piece does not fill hold NOTHING.
 """
 
 import re
@@ -14,14 +17,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 
 from searchformer.domains import KEYWORDS
 from searchformer.errors import SearchformerError
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
 NOTHING = -1
-NUMBER, WORD, COST, KEYWORD = range(4)
-"""Kinds of tokens. Words include bos; keywords include eos."""
+NUMBER, WORD, COST, KEYWORD, PLAN, END = range(6)
+"""Kinds of tokens. Words include bos; create and close are of the kind KEYWORD, plan and eos of their own."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,6 @@ class Pieces:
     """int64 [B, T, P]."""
     counts: np.ndarray
     """int64 [B]: pieces of each sequence."""
-    keywords: np.ndarray
-    """int64 [B, T]: the keyword that began the step which a piece belongs to; NOTHING for the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,29 +46,32 @@ class Cutter:
     """uint8 [V]: the kind of every token."""
     places: int
     """Most tokens of a response's piece."""
+    plan_places: int
+    """Most tokens of a piece that begins with the keyword of a plan."""
     prompt_places: int
     """Most tokens of a prompt's piece."""
 
     def responses(self, ids: np.ndarray, lengths: np.ndarray) -> Pieces:
         """Cut what follows bos in responses [B, L], eos included, of `lengths` [B] with bos and eos."""
-        ids, lengths = ids[:, 1:], lengths - 1
-        ends = self.kinds[ids] == KEYWORD
-        behind_end = np.zeros_like(ends)
-        behind_end[:, 1:] = ends[:, :-1]
-        pieces, counts, first = _cut(ids, lengths, behind_end, self.places)
-        at = np.arange(ids.shape[1])
-        last = np.maximum.accumulate(np.where(ends, at, -1), axis=1)
-        before = np.pad(last, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-        where = np.take_along_axis(before, first, axis=1)
-        keyword = np.take_along_axis(ids, np.maximum(where, 0), axis=1)
-        unused = np.arange(first.shape[1]) >= counts[:, None]
-        return Pieces(pieces, counts, np.where((where < 0) | unused, NOTHING, keyword))
+        begins, place = np.zeros((2, *ids[:, 1:].shape), dtype=np.int64)
+        _walk(self.kinds[ids[:, 1:]], lengths - 1, self.places, self.plan_places, begins, place)
+        return _pieces(ids[:, 1:], lengths - 1, begins.astype(bool), place, self.places)
+
+    def ends(self, pieces: np.ndarray, place: int) -> np.ndarray:
+        """Whether pieces [R, P] that are filled up to `place` are complete, bool [R]."""
+        kinds = self.kinds[pieces[:, : place + 1]]
+        first, last = kinds[:, 0], kinds[:, place]
+        ended = (last == END) | (place + 1 >= np.where(first == PLAN, self.plan_places, self.places))
+        if place == 0:
+            return ended
+        return ended | (last >= KEYWORD) | (last == COST) & (kinds[:, place - 1] == COST)
 
     def prompts(self, ids: np.ndarray, lengths: np.ndarray) -> Pieces:
         """Cut prompts [B, L] of `lengths` [B], bos and eos included, before their words."""
-        begins = (self.kinds[ids] == WORD) | (self.kinds[ids] == KEYWORD)
-        pieces, counts, first = _cut(ids, lengths, begins, self.prompt_places)
-        return Pieces(pieces, counts, np.full(first.shape, NOTHING))
+        at = np.arange(ids.shape[1])
+        offset = at - np.maximum.accumulate(np.where(_begins_word(self.kinds[ids]), at, 0), axis=1)
+        place = offset % self.prompt_places
+        return _pieces(ids, lengths, place == 0, place, self.prompt_places)
 
     def identities(self, pieces: np.ndarray) -> np.ndarray:
         """A number for the state that each piece [..., P] names, int64 [...]; 0 where it names none.
@@ -80,7 +85,7 @@ class Cutter:
     @cached_property
     def names_state(self) -> np.ndarray:
         """Whether each token helps to name a state, bool [V]."""
-        return (self.kinds != COST) & (self.kinds != KEYWORD) & (np.arange(len(self.kinds)) > EOS)
+        return (self.kinds < COST) & (np.arange(len(self.kinds)) > EOS)
 
     @cached_property
     def factors(self) -> np.ndarray:
@@ -89,23 +94,40 @@ class Cutter:
         return generator.integers(1 << 62, size=max(self.places, self.prompt_places)) * 2 + 1
 
 
-def _cut(
-    ids: np.ndarray, lengths: np.ndarray, begins: np.ndarray, places: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pieces [B, T, places] that begin where `begins` [B, L] says, their counts [B], and where each begins, [B, T]."""
-    at = np.arange(ids.shape[1])
-    valid = at < lengths[:, None]
-    offset = at - np.maximum.accumulate(np.where(begins, at, 0), axis=1)
-    begins = (offset % places == 0) & valid
-    number = np.cumsum(begins, axis=1) - 1
-    counts = begins.sum(axis=1)
+def _begins_word(kinds: np.ndarray) -> np.ndarray:
+    return (kinds == WORD) | (kinds >= KEYWORD)
+
+
+@njit(cache=True)
+def _walk(
+    kinds_BL: np.ndarray,
+    lengths_B: np.ndarray,
+    places: int,
+    plan_places: int,
+    begins_BL: np.ndarray,
+    place_BL: np.ndarray,
+) -> None:
+    """Where the pieces of responses begin, and the place of every token in its piece; see `Cutter.ends`."""
+    for row in range(len(kinds_BL)):
+        kinds, begin = kinds_BL[row], 0
+        for at in range(lengths_B[row]):
+            place = place_BL[row, at] = at - begin
+            begins_BL[row, at] = place == 0
+            is_full = place + 1 >= (plan_places if kinds[begin] == PLAN else places)
+            is_second_cost = place > 0 and kinds[at] == COST and kinds[at - 1] == COST
+            if is_full or is_second_cost or kinds[at] == END or (place > 0 and kinds[at] >= KEYWORD):
+                begin = at + 1
+
+
+def _pieces(ids: np.ndarray, lengths: np.ndarray, begins: np.ndarray, place: np.ndarray, places: int) -> Pieces:
+    """Pieces of `places` of ids [B, L], given which of these begin one, and their places."""
+    valid = np.arange(ids.shape[1]) < lengths[:, None]
+    number = np.cumsum(begins & valid, axis=1) - 1
+    counts = number.max(axis=1, initial=-1) + 1
     pieces = np.full((len(ids), int(counts.max(initial=0)), places), NOTHING, dtype=np.int64)
     row, column = np.nonzero(valid)
-    pieces[row, number[row, column], offset[row, column] % places] = ids[row, column]
-    first = np.zeros(pieces.shape[:2], dtype=np.int64)
-    row, column = np.nonzero(begins)
-    first[row, number[row, column]] = column
-    return pieces, counts, first
+    pieces[row, number[row, column], place[row, column]] = ids[row, column]
+    return Pieces(pieces, counts)
 
 
 def join(pieces: np.ndarray) -> np.ndarray:
@@ -136,8 +158,10 @@ def token_kinds(vocabulary: Vocabulary) -> np.ndarray:
 
 
 def _kind(token: str) -> int:
-    if token in KEYWORDS or token == "eos":
-        return KEYWORD
+    if token == "eos":
+        return END
+    if token in KEYWORDS:
+        return PLAN if token == "plan" else KEYWORD
     if token.isdigit():
         return NUMBER
     return COST if re.fullmatch(r"c\d+", token) else WORD
@@ -148,7 +172,6 @@ def longest_piece(kinds: np.ndarray, *, prompts: bool = False) -> int:
 
     Every sequence must begin with a keyword, a prompt with a word: there the last piece of the one before ends.
     """
-    ends = (kinds == WORD) | (kinds == KEYWORD) if prompts else kinds == KEYWORD
-    places = np.append(np.flatnonzero(ends), len(kinds))
-    longest = int(np.diff(places).max(initial=1))
+    begins = np.flatnonzero(_begins_word(kinds) if prompts else kinds >= KEYWORD)
+    longest = int(np.diff(np.append(begins, len(kinds))).max(initial=1))
     return longest if prompts else max(longest, 2)

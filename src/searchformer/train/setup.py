@@ -49,8 +49,7 @@ def first_model(dataset: Dataset, train_set: Sequences, options: TrainOptions, p
         if config.unit == "token":
             return Transformer(config, generator=generator)
         kinds, symbols = token_kinds(dataset.vocabulary), _symbols_of(dataset, train_set)
-        places, prompt_places = train_set.longest_pieces(kinds)
-        config = config.fitted(places=places, prompt_places=prompt_places, symbols=symbols.count)
+        config = config.fitted(**train_set.longest_pieces(kinds), symbols=symbols.count)
         return Transformer(config, generator=generator, kinds=kinds, symbols=symbols)
     loaded: list[Transformer] = []
 
