@@ -164,7 +164,7 @@ class Sequences:
         return indices
 
     def longest_pieces(self, kinds: np.ndarray) -> dict[str, int]:
-        """Tokens of the longest pieces (`tokens/steps.py`), by the kinds of tokens: fields of a step network's shape."""
+        """Tokens of the longest pieces (`tokens/steps.py`), by the kinds of tokens, as fields of a shape."""
         prompt, trace, plan = (kinds[ids[:MOST_IDS_READ]] for ids in self._ids)
         plan_places = longest_piece(plan)
         places = plan_places if self.plan_only else max(longest_piece(trace), plan_places)

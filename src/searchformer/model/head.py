@@ -2,8 +2,8 @@
 
 Two distributions are mixed, with a gate for every place but the first, which is the keyword's. One comes from a small
 network. The other copies: an attention over earlier pieces, of which those that disagree with the tokens written so far
-are left out, keywords apart. (To close a node is to write again what was created.) The attention knows which pieces have been superseded, because their state has
-come up again since: the created ones that are left are the open nodes.
+are left out, keywords apart. (To close a node is to write again what was created.) The attention knows which pieces
+have been superseded, because their state has come up again since: the created ones that are left are the open nodes.
 
 Every token's probability is exact, so a loss or a log-probability means the same as for a token network. Shape suffixes
 as in `inputs.py`, and D model width, V symbols (`tokens/symbols.py`): here, a token is a symbol.

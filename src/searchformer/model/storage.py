@@ -30,10 +30,14 @@ def read_model_config(directory: Path | str) -> tuple[ModelConfig, dict[str, Any
     path = Path(directory) / CONFIG
     stored = read_json(path, what="model")
     try:
+        if stored["shape"].get("unit") == "step" and "plan_places" not in stored["shape"]:
+            raise SearchformerError(
+                f"{path}: step networks of earlier versions cut steps in another way; train it again"
+            )
         return ModelConfig.model_validate(stored["shape"]), dict(stored["trained"])
     except ValidationError as error:
         raise SearchformerError(f"{path} does not describe a model: {first_error(error)}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SearchformerError(
             f"{path} does not describe a model: it needs the fields 'shape' and 'trained' ({cut(str(error))})"
         ) from error

@@ -77,11 +77,11 @@ class CpuPieceWriter(PieceWriter):
                 attention_RT,
             )
             if place == 0:
-                self._look_back(hidden + self.table_ND[symbols_RP[:, 0]], *where, attention_RT, gate_RP)
+                self._look(hidden + self.table_ND[symbols_RP[:, 0]], *where, attention_RT, gate_RP)
         self._remember(slot_R, position_R, symbols_RP)
         return tokens_RP.astype(np.int32), log_probability_RP, (tokens_RP != NOTHING).sum(axis=1)
 
-    def _look_back(
+    def _look(
         self,
         known_RD: np.ndarray,
         slot_R: np.ndarray,
@@ -89,7 +89,7 @@ class CpuPieceWriter(PieceWriter):
         attention_RT: np.ndarray,
         gate_RP: np.ndarray,
     ) -> None:
-        """See `PieceWriter`; attention and gates are filled in."""
+        """`PieceWriter._look_back`; attention and gates are filled in."""
         normed_RD, empty = torch.empty(known_RD.shape), np.empty((0, self.dim), np.float32)
         kernels.add_and_norm(known_RD, empty, self.copy_norm, self.eps, normed_RD.numpy())
         looks = product(normed_RD, self.look_weights).numpy()

@@ -4,7 +4,8 @@ The decoder's blocks run once per piece, as for a token network; then the head (
 for all rows together. Beside the cache of keys and values, a sequence needs its pieces so far, as it may copy from
 them, and the last few inputs of every block, which are mixed into the next. All of that is indexed by slot.
 
-Shape suffixes: R rows, T positions so far, P places, D model width, V symbols, K inputs that are remembered. Pieces are remembered as symbols.
+Shape suffixes: R rows, T positions so far, P places, D model width, V symbols, K inputs that are remembered. Pieces are
+remembered as symbols.
 """
 
 from collections.abc import Callable
