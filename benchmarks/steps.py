@@ -7,8 +7,8 @@ the spot, every network with a schedule of its own. Training is `searchformer tr
   is at its best there; the step network's time is read off its curve. 10x10 mazes: a token network as published and one
   with token shift, each against the same step network; `maze10_time_ratio` is the smaller ratio of the two. Sokoban:
   token shift for both; where the step network is past that loss at its first evaluation, the ratio is a lower bound.
-- Answers per CPU second, untrained weights: tokens are drawn freely, but keywords and ends come where they do in real
-  responses, so that both kinds write answers of the same lengths in the same steps. Default precision and slots.
+- Answers per CPU second, untrained weights: tokens are drawn freely, but of the kinds that real responses have at
+  their places, so that both kinds write answers of the same lengths in the same steps. Default precision and slots.
 - Quality: both kinds with token shift, trained for equally many steps, three seeds; final test losses.
 
 Last line: JSON. Try: `python benchmarks/steps.py --quick`, or `--only maze`.
@@ -181,11 +181,10 @@ def quality(name: str, dataset: Dataset, schedule: Schedule, *, seeds: int) -> d
 
 
 def like(response: np.ndarray, kinds: np.ndarray) -> Automaton:
-    """Lets answers have any tokens, but keywords exactly where `response` has them, and no end."""
-    is_keyword = kinds == KEYWORD
+    """Lets answers have any tokens of the kinds that `response` has at their places, its keywords, and no end."""
     next_state = np.full((len(response) + 1, len(kinds)), -1, np.int32)
     for place, token in enumerate(response.tolist()):
-        allowed = token if is_keyword[token] else ~is_keyword
+        allowed = token if kinds[token] >= KEYWORD else kinds == kinds[token]
         next_state[place, allowed] = place + 1
     next_state[-1, 2:] = len(response)
     return Automaton(start=0, next_state=next_state, expects=("a token of the same kind",) * len(next_state))

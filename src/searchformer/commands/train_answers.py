@@ -25,7 +25,7 @@ def greedy_match(dataset: Dataset, sequences: Sequences) -> ExactMatch:
 def _score(vocabulary: Vocabulary, batch: Batch, model: Transformer) -> float:
     engine = Engine(model, vocabulary, precision="fp32", slots=len(batch))
     prompts = [row[1 : length - 1] for row, length in zip(batch.prompts, batch.prompt_lengths, strict=True)]
-    limit = min(2 * int(batch.response_lengths.max()), model.config.positions)
+    limit = min(2 * int(batch.response_lengths.max()), model.config.most_tokens)
     answers = engine.sample_all(prompts, samples=1, temperature=0.0, max_tokens=limit)
     right = 0
     for index, answer in enumerate(answers):

@@ -133,7 +133,7 @@ class AnswerSampler:
 
         model, vocabulary = load_model(self.directory)
         engine = Engine(model, vocabulary, slots=samples)
-        most = min(limit, model.config.positions)
+        most = min(limit, model.config.most_tokens)
         for answer in engine.sample_all([list(self.prompt)], samples=samples, seed=seed, max_tokens=most):
             yield vocabulary.decode(answer.tokens), answer.finish == "eos"
 
