@@ -1,8 +1,8 @@
 """A maze model on mazes that it was not trained for: fewer walls, perfect mazes, other sizes; by the same strict judge.
 
 The paper's mazes have 30 to 50% walls. Here: as in training; mazes two cells smaller in the corner of the grid,
-the rest walled in; 10 to 20% walls; perfect mazes (one way between any two cells, drawn by a random walk that backs up). A model has no
-words for coordinates beyond its own size, so larger mazes cannot be asked at all.
+the rest walled in; 10 to 20% walls; perfect mazes (one way between any two cells, drawn by a random walk that backs
+up). A model has no words for coordinates beyond its own size, so larger mazes cannot be asked at all.
 
 Last line: JSON. Try: `python benchmarks/out_of_depth.py --model maze-10x10 --tasks 20 --samples 8`.
 """

@@ -83,8 +83,8 @@ def write_card(
 
 
 LIMITS = (
-    "- Trained on tasks of the one size above, drawn as `searchformer generate` draws them. Coordinates beyond that",
-    "  size are not in its vocabulary; smaller tasks can be written down, but it has not seen any.",
+    "- Trained on tasks with the settings above, drawn as `searchformer generate` draws them. Coordinates beyond that",
+    "  size are not in its vocabulary; other tasks can be written down, but it has not seen any.",
     "- Its answers are samples: some are wrong. Never use one unjudged; `searchformer solve` replays every plan in the",
     "  domain's rules and falls back to A* where none holds.",
     "- A task without a plan was never in its data: it answers with a wrong plan. `searchformer solve` asks A* first.",
