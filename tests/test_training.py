@@ -201,12 +201,14 @@ def test_bf16_copies_follow_the_weights(dataset):
     assert torch.equal(layer.half_weight, layer.weight.detach().bfloat16())
 
 
-def test_auto_precision_takes_what_is_faster_here(monkeypatch):
-    config = make_config(SHAPE, vocabulary=10)
+def test_auto_precision_takes_what_is_faster_here_but_fp32_for_small_networks(monkeypatch):
+    config = make_config("dim=192,layers=1,heads=3", vocabulary=10)
     for speedup, expected in ((2.0, "bf16"), (1.0, "fp32")):
         monkeypatch.setattr("searchformer.train.precision._half_speedup", lambda _, value=speedup: value)
         assert choose_precision("auto", config, CPU) == expected
     assert choose_precision("bf16", config, CPU) == "bf16"
+    monkeypatch.setattr("searchformer.train.precision._half_speedup", lambda _: 9.0)
+    assert choose_precision("auto", make_config("dim=128,layers=1,heads=2", vocabulary=10), CPU) == "fp32"
 
 
 def test_the_schedule_is_the_papers():
@@ -218,6 +220,12 @@ def test_the_schedule_is_the_papers():
     assert all(later < sooner for sooner, later in pairwise(rates[99:]))
     constant = settings.model_copy(update={"schedule": "constant"})
     assert learning_rate(1000, constant) == 1.0
+
+
+def test_a_linear_schedule_ends_at_nothing():
+    settings = TrainOptions.checked(data=Path("x"), lr=1.0, steps=1000, warmup=100, schedule="linear")
+    rates = [learning_rate(step, settings) for step in (50, 100, 325, 1000)]
+    assert rates == pytest.approx([0.5, 1.0, 0.75, 0.0])
 
 
 def test_defaults_are_the_papers_tables():
@@ -575,7 +583,7 @@ def test_what_cannot_be_trained_is_refused_in_one_line(dataset, tmp_path, change
     [
         ({"steps": 0}, r"--steps 0: .*greater than or equal to 1"),
         ({"precision": "fp8"}, r"--precision fp8: "),
-        ({"schedule": "linear"}, r"--schedule linear: "),
+        ({"schedule": "steep"}, r"--schedule steep: "),
         ({"validation": 5}, r"^--validation needs --eval-every above 0$"),
         ({"patience": 5}, r"^--patience needs --validation$"),
     ],

@@ -120,4 +120,6 @@ def learning_rate(step: int, options: TrainOptions) -> float:
     if options.schedule == "constant":
         return options.lr
     progress = (step - options.warmup) / max(options.steps - options.warmup, 1)
+    if options.schedule == "linear":
+        return options.lr * (1 - progress)
     return options.lr * (FINAL_SHARE + (1 - FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * progress)))

@@ -33,8 +33,8 @@ class LearningOptions(OptionsModel):
     """Peak learning rate; the paper's if left out."""
     warmup: int | None = Field(default=None, ge=0)
     """Steps of linear warm-up; 2000 if left out, but at most a tenth of the steps."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """After the warm-up: cosine (down to a tenth of the peak at the last step) or constant."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """After the warm-up: cosine (down to a tenth of the peak at the last step), linear (down to nothing) or constant."""
     optimiser: Literal["adamw", "muon"] = "adamw"
     """adamw (the paper's), or muon for the layers' matrices with AdamW for the rest: about half the steps."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -48,7 +48,8 @@ class LearningOptions(OptionsModel):
     max_trace_tokens: int = Field(default=10_000, ge=0)
     """Leave out tasks with longer traces."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of matrix products; auto takes the faster one here. Weights and optimiser are always fp32."""
+    """Precision of matrix products; auto takes the faster one here, but fp32 for small networks on a CPU. Weights and
+    optimiser are always fp32."""
     compile: Annotated[bool, MayChange] = False
     """Run the layers through torch.compile: it takes a minute or two and a C++ compiler, then training is faster."""
 
