@@ -34,7 +34,7 @@ class LearningOptions(OptionsModel):
     warmup: int | None = Field(default=None, ge=0)
     """Steps of linear warm-up; 2000 if left out, but at most a tenth of the steps."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """After the warm-up: cosine (down to a tenth of the peak at the last step), linear (down to nothing) or constant."""
+    """After the warm-up: cosine (down to a tenth of the peak at the last step), linear (down to 0) or constant."""
     optimiser: Literal["adamw", "muon"] = "adamw"
     """adamw (the paper's), or muon for the layers' matrices with AdamW for the rest: about half the steps."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
