@@ -17,7 +17,7 @@ from web_server import serving
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-STEP_MS, END_MS, COLOURS = 110, 3000, 64
+STEP_MS, END_MS = 110, 3000
 MOST_BYTES = 600_000
 ONLY_THE_RACE = """
   .top, .toolbar, .controls, .transport, .legend, .more, footer { display: none !important; }
@@ -45,7 +45,10 @@ def record_race(page: Page, path: Path) -> None:
             "(scrub, step) => { scrub.value = step; scrub.dispatchEvent(new Event('input')); }", step
         )
         frames.append(Image.open(io.BytesIO(page.screenshot(clip=box))))  # type: ignore[arg-type]
-    palette = frames[-1].convert("RGB").quantize(COLOURS)
+    both = Image.new("RGB", (frames[0].width, 2 * frames[0].height))  # colours of the middle and of the end
+    both.paste(frames[len(frames) // 3], (0, 0))
+    both.paste(frames[-1], (0, frames[0].height))
+    palette = both.quantize(256, Image.Quantize.MAXCOVERAGE)  # rare colours count, too
     first, *others = [frame.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [4 * STEP_MS, *[STEP_MS] * (len(others) - 1), END_MS]
     first.save(path, save_all=True, append_images=others, duration=times, loop=0, optimize=True)
