@@ -70,8 +70,7 @@ def make_app(options: ServeOptions) -> Guard:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        first = [models.preferred] if models.preferred else list(models.entries.values())[:2]
-        sampler.start(warm=tuple(entry.directory for entry in first))
+        sampler.start(warm=tuple(entry.directory for entry in models.first_asked(opening(models))))
         yield
         sampler.stop()
 

@@ -13,7 +13,7 @@ from searchformer.files import read_json
 from searchformer.pretrained import WEIGHTS, find_model, packaged_models, resolve_model
 from searchformer.solve import Task
 from searchformer.solve.planning import AnswerSampler
-from searchformer.web.records import ModelView
+from searchformer.web.records import Example, ModelView
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,16 @@ class Models:
     def views(self) -> list[ModelView]:
         """What the browser is told of all models."""
         return [entry.view() for entry in self.entries.values()]
+
+    def first_asked(self, example: Example) -> list[ModelEntry]:
+        """The models to have ready: the preferred one, or one of each domain, with that of the opening task first."""
+        if self.preferred:
+            return [self.preferred]
+        shown = example.right.who if example.right else None
+        by_domain: dict[str, ModelEntry] = {}
+        for entry in sorted(self.entries.values(), key=lambda entry: entry.name != shown):
+            by_domain.setdefault(entry.trained["domain"], entry)
+        return list(by_domain.values())
 
     def name_of(self, digest: str | None) -> str | None:
         """The name of the model with these weights, if it can be asked."""
