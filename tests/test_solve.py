@@ -247,16 +247,21 @@ def test_the_planner_astar_asks_no_model(command, skilled, maze_file, monkeypatc
 
 
 def test_of_several_models_the_same_size_wins_then_the_nearest_larger_then_the_largest(monkeypatch, tmp_path):
+    def add(name, **settings):
+        (tmp_path / name).mkdir()
+        trained = {"domain": "maze", "settings": settings}
+        (tmp_path / name / "config.json").write_text(json.dumps({"trained": trained}))
+
     for side in (4, 6, 10):
-        trained = {"domain": "maze", "settings": {"width": side, "height": side}}
-        (tmp_path / f"maze-{side}").mkdir()
-        (tmp_path / f"maze-{side}" / "config.json").write_text(json.dumps({"trained": trained}))
+        add(f"maze-{side}", width=side, height=side)
     monkeypatch.setenv(pretrained.VARIABLE, str(tmp_path))
 
     def chosen(width, height):
         return pretrained.find_model("maze", {"width": width, "height": height}).name
 
     assert [chosen(6, 6), chosen(5, 6), chosen(7, 3), chosen(12, 12)] == ["maze-6", "maze-6", "maze-10", "maze-10"]
+    add("maze-many", width=12, height=12, smallest=5)
+    assert [chosen(6, 6), chosen(5, 7), chosen(7, 4), chosen(14, 4)] == ["maze-6", "maze-many", "maze-10", "maze-many"]
     assert pretrained.find_model("sokoban", {}) is None
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 import time
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -14,20 +15,24 @@ from web_server import LEVEL, TASK, WALLED_IN, write_run
 
 from searchformer.evaluate.judge import Judge
 from searchformer.model import load_model
-from searchformer.pretrained import resolve_model
+from searchformer.pretrained import WEIGHTS, find_model, packaged_models
 from searchformer.rollout import Engine
 from searchformer.search.replay import OF_ORDER
 from searchformer.search.validate import codes_of
 from searchformer.search.world import World
+from searchformer.solve.planning import AnswerSampler
 from searchformer.web import page, records
 from searchformer.web.app import make_app
-from searchformer.web.example import read_example
+from searchformer.web.example import Candidate, opening, read_example
 from searchformer.web.mazes import perfect_maze
+from searchformer.web.models import Models
 from searchformer.web.options import ServeOptions
 from searchformer.web.searches import Follower, Searches, read_task
 
 ORIGIN = {"origin": "http://localhost"}
 MAZE = records.MazeTask(**TASK)
+MAZE_MODEL = find_model("maze", {"width": TASK["width"], "height": TASK["height"]})
+SOKOBAN_MODEL = find_model("sokoban", {})
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +179,12 @@ def test_the_lengths_are_those_of_evaluations(client):
     assert len(set(found["trace_tokens"])) > 1
 
 
-def test_the_opening_example_is_what_the_packaged_model_and_astar_say():
+def test_the_opening_example_is_what_the_packaged_model_and_astar_say(client):
+    """After a change of packaged models, `python -m searchformer.web.example` writes it again."""
+    stored = client.get("/api/example").json()
+    asked = answers(client, task=stored["task"], first=stored["right"]["sample"])
+    assert asked["answer"][0]["search"] == stored["right"]
+    assert asked["begin"][0]["notes"] == []
     stored = read_example()
     searches, task = Searches(), read_task(stored.task)
     left = searches.run(task, records.SearchRequest(task=stored.task, seed=stored.seed))
@@ -182,6 +192,31 @@ def test_the_opening_example_is_what_the_packaged_model_and_astar_say():
     assert (left, right) == (stored.left, stored.right)
     assert (right.verdict, right.sound) == ("optimal", True)
     assert right.trace_tokens < left.trace_tokens
+
+
+def test_the_page_opens_without_an_answer_where_another_model_would_be_asked(monkeypatch, tmp_path):
+    stored = read_example()
+    assert opening(Models({})) == stored
+    named = next(each for each in packaged_models() if each.name == stored.right.who)
+    copied = tmp_path / "models" / "renamed"
+    shutil.copytree(named.directory, copied)
+    monkeypatch.setenv("SEARCHFORMER_MODELS", str(copied.parent))
+    assert opening(Models({})).right == stored.right.model_copy(update={"who": "renamed"})
+    with open(copied / WEIGHTS, "ab") as weights:
+        weights.write(b" ")  # another model, by its digest
+    assert opening(Models({})) == stored.model_copy(update={"right": None})
+    monkeypatch.undo()
+    assert opening(Models({}, model=copied)).right is None
+    assert opening(Models({}, model=named.name)) == stored
+
+
+def test_a_task_is_shown_for_what_its_typical_good_answer_saves():
+    good = read_example().right.model_copy(update={"trace_tokens": 50})
+    longer, untrue = good.model_copy(update={"trace_tokens": 60}), good.model_copy(update={"sound": False})
+    runs = [good.model_copy(update={"trace_tokens": tokens}) for tokens in (70, 90)]
+    mostly_good = Candidate(None, [longer, good, untrue, longer], runs)
+    assert (mostly_good.typical, mostly_good.saved) == (longer, 0.25)
+    assert Candidate(None, [good, untrue], runs).saved == 0
 
 
 # --- tasks and levels
@@ -203,6 +238,9 @@ def test_a_perfect_maze_has_one_way_between_any_two_free_cells(side, seed):
     [
         {"kind": "random", "width": 10, "height": 10},
         {"kind": "empty"},
+        {},
+        {"domain": "sokoban"},
+        {"domain": "sokoban", "boxes": 2},
         {"kind": "perfect", "width": 15, "height": 15},
         {"domain": "sokoban", "width": 7, "height": 7},
         {"domain": "sokoban", "width": 7, "height": 7, "boxes": 2},
@@ -257,9 +295,8 @@ def test_streamed_tokens_are_those_of_the_engine(client):
     judged = {message["search"]["sample"]: message["search"] for message in messages["answer"]}
     assert sorted(judged) == [1, 2, 3]
     assert {sample: found["tokens"] for sample, found in judged.items()} == streamed
-    engine = Engine(*load_model(resolve_model("maze-6x6")))
-    task = read_task(MAZE)
-    prompt = [list(World(task.domain, task.problem).prompt_tokens())]
+    engine = Engine(*load_model(MAZE_MODEL.directory))
+    prompt = [list(AnswerSampler.open(MAZE_MODEL.directory, read_task(MAZE)).prompt)]
     limit = messages["begin"][0]["limit"]
     expected = engine.sample_all(prompt, samples=4, seed=4, temperature=0.7, max_tokens=limit)
     assert [engine.vocabulary.decode(each.tokens) for each in expected[1:]] == [streamed[n] for n in (1, 2, 3)]
@@ -275,9 +312,9 @@ def test_streamed_steps_are_those_of_the_judged_answer(client):
 
 
 def test_a_task_that_the_model_has_no_words_for_is_explained(client):
-    large = {"width": 20, "height": 20, "start": [0, 0], "goal": [19, 19], "walls": []}
-    reason = answers(client, task=large, model="maze-6x6")["error"][0]["reason"]
-    assert "maze-6x6 has no words for this task" in reason
+    large = {"width": 40, "height": 40, "start": [0, 0], "goal": [39, 39], "walls": []}
+    reason = answers(client, task=large, model=MAZE_MODEL.name)["error"][0]["reason"]
+    assert f"{MAZE_MODEL.name} has no words for this task" in reason
 
 
 @pytest.mark.parametrize(
@@ -286,7 +323,7 @@ def test_a_task_that_the_model_has_no_words_for_is_explained(client):
         ({"samples": 65}, "samples: input should be less than or equal to 64"),
         ({"temperature": -1}, "temperature: input should be greater than or equal to 0"),
         ({"model": "nobody"}, "there is no model 'nobody'"),
-        ({"model": "sokoban-7x7"}, "was trained for sokoban"),
+        ({"model": SOKOBAN_MODEL.name}, "was trained for sokoban"),
         ({"task": {"level": ["###"]}}, "a level has one worker"),
         ({"other": 1}, "other: no such option"),
     ],
@@ -347,7 +384,7 @@ def test_a_look_inside_of_unknown_tokens_is_refused(client):
 
 def test_a_replay_is_one_small_file_that_asks_for_nothing(client):
     answer = search(client, deterministic=True)
-    reply = client.post("/api/replay", json={"task": TASK, "tokens": answer["tokens"], "model": "maze-6x6"})
+    reply = client.post("/api/replay", json={"task": TASK, "tokens": answer["tokens"], "model": MAZE_MODEL.name})
     text = reply.text
     assert reply.status_code == 200
     assert "attachment" in reply.headers["content-disposition"]
@@ -394,6 +431,35 @@ def test_a_run_shows_its_models_and_replays_its_answers(client, run):
     replay = client.get(f"/api/runs/small/tasks/{task}/answer", params=query).json()
     assert replay["trace_tokens"] == one["answers"][1]["trace_tokens"]
     assert replay["verdict"] == "optimal"
+
+
+def test_stored_answers_name_their_model_where_it_can_be_asked(client):
+    task = client.get("/api/runs/small").json()["tasks"][0]["task_id"]
+    shown = client.get(f"/api/runs/small/tasks/{task}").json()
+    packaged = find_model("maze", {"width": 5, "height": 5})
+    assert [one["model"] for one in shown["evaluations"]] == [packaged.name, None, None]
+
+
+def test_a_replay_of_stored_answers_holds_what_is_stored(client):
+    tasks = [each["task_id"] for each in client.get("/api/runs/small").json()["tasks"]]
+    shown = client.get(f"/api/runs/small/tasks/{tasks[0]}").json()
+    names = [one["evaluation"] for one in shown["evaluations"]]
+    left, right = (
+        {"run": "small", "task_id": tasks[0], "evaluation": names[number], "sample": number} for number in (0, 1)
+    )
+
+    def replay(**places):
+        return client.post("/api/replay", json={"task": shown["task"], **places})
+
+    reply = replay(left=left, right=right)
+    data = json.loads(re.search(r'id="replay-data">(.*?)</script>', reply.text, re.DOTALL)[1])
+    for side, place in (("left", left), ("right", right)):
+        query = {"evaluation": place["evaluation"], "sample": place["sample"]}
+        assert data[side] == client.get(f"/api/runs/small/tasks/{tasks[0]}/answer", params=query).json()
+    assert data["task"] == shown["task"]
+    assert replay(right={**right, "run": "none"}).status_code == 404
+    reply = replay(right={**right, "task_id": tasks[1]})
+    assert (reply.status_code, "another task" in reply.json()["detail"]) == (422, True)
 
 
 def test_a_report_is_served_without_scripts(client):

@@ -14,10 +14,13 @@ from playwright import sync_api
 from playwright.sync_api import expect
 from web_server import LEVEL, serving, write_run
 
+from searchformer.pretrained import find_model
 from searchformer.web.example import read_example
+from searchformer.web.models import ModelEntry
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: apt-get install chromium")
+SIDES = {"width", "height"}
 SLOW = 60_000  # ms: the first answer compiles kernels, on a machine that may be busy
 expect.set_options(timeout=20_000)
 
@@ -71,8 +74,18 @@ def shown_task(page):
     )
 
 
-def point_of(page, cell, *, selector="canvas[data-side=left]", size=(6, 6)):
+def example_cells():
+    """Free cells of the opening task, away from its start and goal; those next to each other follow each other."""
+    task = read_example().task
+    taken = [*task.walls, task.start, task.goal]
+    rows = [[x, y] for y in range(task.height) for x in range(task.width)]
+    free = [cell for cell in rows if cell not in taken]
+    return next([[x, y], [x + 1, y]] for x, y in free if [x + 1, y] in free)
+
+
+def point_of(page, cell, *, selector="canvas[data-side=left]", size=None):
     """The middle of a cell on the screen."""
+    size = size or (read_example().task.width, read_example().task.height)
     page.locator(selector).scroll_into_view_if_needed()
     box = page.locator(selector).bounding_box()
     return box["x"] + (cell[0] + 0.5) * box["width"] / size[0], box["y"] + (cell[1] + 0.5) * box["height"] / size[1]
@@ -178,7 +191,7 @@ def test_a_token_shows_its_node_and_a_node_its_tokens(page):
 
 
 def test_a_wrong_step_is_marked_with_its_reason(page):
-    page.route("**/static/example.json", lambda route: route.fulfill(body=json.dumps(wrong_example())))
+    page.route("**/api/example", lambda route: route.fulfill(body=json.dumps(wrong_example())))
     page.goto("/?again")
     expect(where(page)).not_to_have_text("0 / 0")
     page.keyboard.press("End")
@@ -199,9 +212,7 @@ def wrong_example():
 
 
 def test_walls_are_drawn_and_erased_by_dragging(page):
-    task = read_example().task
-    free = [[5, 0], [5, 1]]
-    assert all(cell not in task.walls and cell not in (task.start, task.goal) for cell in free)
+    free = example_cells()
     drag(page, *free)
     assert all(cell in shown_task(page)["walls"] for cell in free)
     wait_for_answer(page)
@@ -211,26 +222,27 @@ def test_walls_are_drawn_and_erased_by_dragging(page):
 
 def test_dragging_the_goal_recomputes_astar_at_once(page):
     page.keyboard.press("End")
-    task = read_example().task
+    task, free = read_example().task, example_cells()[0]
     page.mouse.move(*point_of(page, task.goal))
     page.mouse.down()
     with page.expect_response("**/api/search") as reply:
-        page.mouse.move(*point_of(page, [5, 0]), steps=3)
+        page.mouse.move(*point_of(page, free), steps=3)
     assert reply.value.status == 200
     expect(page.locator(".card.left")).to_have_attribute("data-verdict", "optimal")  # while the button is still down
     page.mouse.up()
     wait_for_answer(page)
-    assert shown_task(page)["goal"] == [5, 0]
+    assert shown_task(page)["goal"] == free
 
 
 def test_the_board_is_edited_with_the_keyboard(page):
     page.locator("canvas[data-side=left]").focus()
-    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight", "Space"):
+    (x, y), beside = example_cells()
+    for key in ("ArrowRight",) * x + ("ArrowDown",) * y + ("Space",):
         page.keyboard.press(key)
-    assert [4, 0] in shown_task(page)["walls"]
+    assert [x, y] in shown_task(page)["walls"]
     page.keyboard.press("ArrowRight")
     page.keyboard.press("g")
-    assert shown_task(page)["goal"] == [5, 0]
+    assert shown_task(page)["goal"] == beside
 
 
 @pytest.mark.parametrize(("kind", "size"), [("perfect", "10"), ("empty", "8"), ("random", "20")])
@@ -279,7 +291,8 @@ def test_sixteen_answers_are_shown_against_astar_and_one_is_watched(page):
 def test_a_look_inside_shows_probabilities_and_attention(page):
     page.locator("#tab-inside").click()
     expect(page.locator("#panel-inside .next .bar")).to_have_count(5, timeout=SLOW)
-    expect(page.locator("#panel-inside .heads button")).to_have_count(1 + 3 * 4)
+    shape = ModelEntry.read("", find_model("maze", read_example().task.model_dump(include=SIDES)).directory).shape
+    expect(page.locator("#panel-inside .heads button")).to_have_count(1 + shape["layers"] * shape["heads"])
     before = pixels(page, "canvas[data-side=right]")
     page.locator("#panel-inside .heads button").nth(7).click()
     expect(page.locator("#panel-inside .heads button").nth(7)).to_have_attribute("aria-pressed", "true")
@@ -429,20 +442,85 @@ def test_a_downloaded_replay_plays_from_disk(page, browser, tmp_path):
 
 
 def test_a_run_is_opened_and_its_models_are_compared_on_one_task(page):
-    page.locator("#tab-runs").click()
-    expect(page.locator(".evaluations tbody tr")).to_have_count(3, timeout=SLOW)
+    open_run(page)
     expect(page.locator(".card.right .who")).to_have_text("1M Searchformer, round 1")
     page.get_by_role("button", name="Watch 1M search-augmented on the left").click()
     expect(page.locator(".card.left .who")).to_have_text("1M search-augmented")
-    page.locator("h1").click()
-    page.keyboard.press("End")
+    page.locator("[data-player=last]").click()
+    expect(page.locator(".entry[data-verdict=optimal]")).to_have_count(4)  # A*, base, round, control
     expect(page.locator(".card.left")).to_have_attribute("data-verdict", "optimal")
-    expect(page.locator(".card.right")).to_have_attribute("data-verdict", "optimal")
+    expect(page.locator("#result")).to_contain_text("1M Searchformer, round 1 with")
     page.locator("[name=stored-task]").select_option(index=1)
-    expect(page.locator(".evaluations tbody tr")).to_have_count(3)
+    expect(page.locator(".entry .chip[aria-pressed=true]")).to_have_count(3)
     with page.context.expect_page() as opened:
         page.locator(".report").click()
     expect(opened.value.locator("h1")).to_have_text("The report")
+
+
+def open_run(page):
+    page.locator("#tab-runs").click()
+    expect(page.locator(".entry .chip[aria-pressed=true]")).to_have_count(3, timeout=SLOW)
+    expect(page.locator(".card.right .who")).not_to_have_text("Transformer")
+
+
+def test_everyone_in_a_run_follows_the_timeline(page):
+    open_run(page)
+    page.locator("[data-player=scrub]").fill("4")
+    told = page.locator(".entry .tokens").all_inner_texts()
+    assert told == ["20 tokens"] * 4  # four steps of five tokens
+    page.locator("[data-player=last]").click()
+    chosen = page.locator(".entry .chip[aria-pressed=true]").all_inner_texts()
+    assert page.locator(".entry .tokens").all_inner_texts()[1:] == [f"{tokens} tokens" for tokens in chosen]
+
+
+def test_a_link_to_stored_answers_replays_them_and_asks_no_model(page, browser, address):
+    open_run(page)
+    page.get_by_role("button", name="Watch 1M control, round 1 on the left").click()
+    page.get_by_role("button", name=re.compile("^Watch answer 1 of 1M search-augmented")).click()
+    expect(page.locator(".card.right .who")).to_have_text("1M search-augmented")
+    page.locator("[data-player=last]").click()
+    page.wait_for_timeout(400)
+    other, asked = browser.new_context(base_url=address).new_page(), []
+    other.on("websocket", lambda socket: asked.append(socket.url))
+    other.goto(page.url)
+    expect(other.locator(".card.right .who")).to_have_text("1M search-augmented", timeout=SLOW)
+    expect(other.locator(".card.left .who")).to_have_text("1M control, round 1")
+    expect(where(other)).to_have_text(where(page).inner_text())
+    for side in ("left", "right"):
+        expect(counter(other, side, "tokens")).to_have_text(counter(page, side, "tokens").inner_text())
+    assert asked == []
+    other.locator("#tab-inside").click()  # the base is a model that can be asked
+    expect(other.locator("#panel-inside .next .bar")).to_have_count(5, timeout=SLOW)
+    other.context.close()
+
+
+def test_a_link_into_a_run_that_is_not_open_says_so(page):
+    open_run(page)
+    page.wait_for_timeout(400)
+    page.goto(page.url.replace("run=small", "run=elsewhere").replace("/#", "/?again#"))
+    expect(page.locator(".card.right .note")).to_contain_text("there is no run 'elsewhere'")
+    expect(page.locator(".card.left .who")).to_have_text("A*")
+
+
+def test_a_drawn_wall_leaves_the_run(page):
+    open_run(page)
+    page.locator("canvas[data-side=left]").focus()
+    page.keyboard.press("Space")
+    expect(page.locator(".entry")).to_have_count(0)
+    shown_task(page)
+    assert "run=" not in page.url
+
+
+def test_a_game_and_a_sample_of_answers_have_links_too(page):
+    open_level(page, LEVEL)
+    page.locator("#tab-play").click()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_timeout(400)
+    assert "moves=dr" in page.url
+    page.goto(page.url.replace("/#", "/?again#") + "&samples=2")
+    expect(page.locator("#panel-play [data-out=moves]")).to_have_text("2")
+    expect(page.locator("#panel-samples .chip")).to_have_count(2, timeout=SLOW)
 
 
 # --- looks
@@ -457,6 +535,56 @@ def test_nothing_is_cut_off_in_any_width_or_theme(browser, address, width, schem
     expect(where(page)).not_to_have_text("0 / 0") if width > 760 else page.wait_for_timeout(500)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    context.close()
+
+
+def test_the_page_is_used_with_the_keyboard_alone(page):
+    page.keyboard.press("2")
+    expect(page.locator("#tab-samples")).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#panel-tokens")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.locator(".stream.left")).to_be_focused()
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(key)
+    expect(where(page)).to_have_text(re.compile("^2 /"))
+    before = page.evaluate("document.documentElement.dataset.theme")
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") != before
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+
+
+def test_everything_that_has_the_focus_shows_it(page):
+    page.locator("#tab-runs").click()
+    seen = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        name, style = page.evaluate(
+            """() => { const at = document.activeElement;
+                 return [at.tagName + (at.name ?? at.dataset.do ?? ''), getComputedStyle(at).outlineStyle]; }"""
+        )
+        assert style != "none" or name.startswith("BODY"), name
+        seen.add(name)
+    assert len(seen) > 10
+
+
+def test_nothing_moves_by_itself_where_motion_is_not_wanted(browser, address):
+    context = browser.new_context(reduced_motion="reduce", base_url=address)
+    page = context.new_page()
+    page.goto("/")
+    page.locator("#tab-samples").click()
+    page.locator("[name=samples]").fill("1")
+    page.locator("[data-do=sample]").click()
+    page.locator("#panel-samples .chip").click(timeout=SLOW)
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    expect(page.locator(".card.right")).not_to_have_attribute("data-verdict", "")
+    moving = page.evaluate(
+        "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration)).length"
+    )
+    assert moving == 0
     context.close()
 
 

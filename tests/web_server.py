@@ -11,8 +11,10 @@ from typing import Any
 
 from rollout_directories import write_rollouts
 
+from searchformer.digests import file_digest
 from searchformer.domains import make_domain
 from searchformer.evaluate.evaluation import evaluate
+from searchformer.pretrained import WEIGHTS, find_model
 from searchformer.search import Options, Searcher
 from searchformer.solve import random_task
 from searchformer.tokens.grammar import write_text
@@ -30,8 +32,14 @@ WALLED_IN = {**TASK, "walls": [[0, 3], [0, 5], [1, 4]]}
 
 
 def write_run(directory: Path) -> Path:
-    """A run with a base model, a round and a control, whose answers are searches of A*."""
+    """A run with a base model, a round and a control, whose answers are searches of A*.
+
+    The base calls itself a packaged model, so that one can look inside; the others are in no directory.
+    """
     domain = make_domain("maze", {"width": 5, "height": 5})
+    packaged = find_model("maze", {"width": 5, "height": 5})
+    assert packaged is not None
+    digests = [file_digest(packaged.directory / WEIGHTS), "1", "2"]
     vocabulary = Vocabulary.of(domain.token_list())
     tasks = [random_task(domain, seed=seed) for seed in range(3)]
     problems = {domain.task_id(task.problem): task.problem for task in tasks}
@@ -54,7 +62,7 @@ def write_run(directory: Path) -> Path:
             vocabulary,
             prompts,
             lambda task, number=number: [" ".join(texts(task, number + k)[1:]).split() for k in (1, 2)],
-            model={"trained": trained, "digest": str(number)},
+            model={"trained": trained, "digest": digests[number]},
         )
         evaluate(directory / place, astar_runs=2)
     (directory / "report").mkdir()

@@ -15,6 +15,7 @@ from searchformer.files import read_json
 
 HERE = Path(__file__).parent
 VARIABLE = "SEARCHFORMER_MODELS"
+WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,13 @@ def packaged_models() -> list[PackagedModel]:
 
 
 def find_model(domain: str, size: dict[str, int]) -> PackagedModel | None:
-    """The packaged model for tasks of this size: the same, else the nearest larger one, else the largest."""
+    """The packaged model for tasks of this size: the same, else one for many sizes, the nearest larger, the largest."""
 
-    def misfit(model: PackagedModel) -> tuple[bool, int]:
+    def misfit(model: PackagedModel) -> tuple[bool, bool, int]:
         missing = [value - int(model.settings.get(name) or 0) for name, value in size.items()]
-        return any(each > 0 for each in missing), sum(map(abs, missing))
+        smallest = model.settings.get("smallest")
+        unknown = any(missing) and not (smallest and all(value >= smallest for value in size.values()))
+        return any(each > 0 for each in missing), unknown, sum(map(abs, missing))
 
     return min((model for model in packaged_models() if model.domain == domain), key=misfit, default=None)
 
@@ -55,7 +58,7 @@ def find_model(domain: str, size: dict[str, int]) -> PackagedModel | None:
 def resolve_model(model: str | Path) -> Path:
     """The directory of a model: given as such, as a run with `model/` inside, or as the name of a packaged model."""
     for directory in (Path(model), Path(model) / "model"):
-        if (directory / "model.safetensors").is_file():
+        if (directory / WEIGHTS).is_file():
             return directory
     packaged = {each.name: each.directory for each in packaged_models()}
     if str(model) not in packaged:

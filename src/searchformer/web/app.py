@@ -26,7 +26,10 @@ from searchformer.errors import SearchformerError
 from searchformer.options import error_message
 from searchformer.rollout.requests import Sampling
 from searchformer.search.world import World
+from searchformer.solve import Task
+from searchformer.solve.planning import LONGEST_ANSWER
 from searchformer.web import page, records
+from searchformer.web.example import opening
 from searchformer.web.guard import REPORT_POLICY, Guard
 from searchformer.web.mazes import new_task
 from searchformer.web.models import Models
@@ -36,8 +39,6 @@ from searchformer.web.sampler import BusyError, Failed, Sampler, Tokens, Waiting
 from searchformer.web.searches import Follower, Searches, read_task
 
 STATIC = Path(__file__).parent / "static"
-LONGEST_ANSWER = 4
-"""An answer this many times as long as A*'s is cut."""
 THREADS = 4
 """Requests that compute at a time; the others wait."""
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -69,8 +70,7 @@ def make_app(options: ServeOptions) -> Guard:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        first = [models.preferred] if models.preferred else list(models.entries.values())[:2]
-        sampler.start(warm=tuple(entry.directory for entry in first))
+        sampler.start(warm=tuple(entry.directory for entry in models.first_asked(opening(models))))
         yield
         sampler.stop()
 
@@ -101,6 +101,11 @@ def make_app(options: ServeOptions) -> Guard:
     async def list_models() -> list[records.ModelView]:
         """The models that can be asked."""
         return models.views()
+
+    @app.get("/api/example")
+    async def example() -> records.Example:
+        """The task that the page opens with, and two searches of it."""
+        return await compute(lambda: opening(models))
 
     @app.get("/api/gallery")
     async def gallery() -> list[records.LevelView]:
@@ -149,13 +154,20 @@ def make_app(options: ServeOptions) -> Guard:
 
         def make() -> str:
             task = read_task(asked.task)
-            fitting = models.prepare(task, asked.model)[1].task
-            right = searches.judged(fitting, asked.tokens, finished=asked.finished, who=asked.model or "Transformer")
-            left = searches.run(task, asked)
+            left = stored(asked.left, task) if asked.left else searches.run(task, asked)
+            right = stored(asked.right, task) if asked.right else answered(asked, task)
             return page.replay_page(asked.task.model_dump(), left.model_dump(), right.model_dump())
 
         name = {"content-disposition": 'attachment; filename="searchformer-replay.html"'}
         return HTMLResponse(await compute(make), headers=name)
+
+    def answered(asked: records.ReplayRequest, task: Task) -> records.Search:
+        fitting = models.prepare(task, asked.model)[1].task
+        return searches.judged(fitting, asked.tokens, finished=asked.finished, who=asked.model or "Transformer")
+
+    def stored(place: records.StoredPlace, task: Task) -> records.Search:
+        found = runs.run(place.run)
+        return locked(lambda: found.answer(place.evaluation, place.task_id, place.sample, searches, of=task))
 
     # --- runs
 
@@ -172,7 +184,7 @@ def make_app(options: ServeOptions) -> Guard:
     @app.get("/api/runs/{run}/tasks/{task_id}")
     async def show_task(run: RunName, task_id: RunName) -> records.TaskDetail:
         """A test task, A*'s search of it, and every model's stored answers."""
-        return await compute(lambda: locked(lambda: runs.run(run).task(task_id, searches)))
+        return await compute(lambda: locked(lambda: runs.run(run).task(task_id, searches, models.name_of)))
 
     @app.get("/api/runs/{run}/tasks/{task_id}/answer")
     async def show_answer(

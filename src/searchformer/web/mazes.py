@@ -16,23 +16,24 @@ MOST_NODES, CANDIDATES = 50_000, 200
 
 def new_task(asked: NewTask) -> dict[str, Any]:
     """The task in JSON."""
-    if asked.domain == "maze" and asked.kind != "random":
-        return perfect_maze(asked.width, asked.height, asked.seed) if asked.kind == "perfect" else empty_maze(asked)
-    size = {"width": asked.width, "height": asked.height}
-    settings: dict[str, Any] = size | ({"boxes": asked.boxes} if asked.domain == "sokoban" else {})
-    model = find_model(asked.domain, size)
+    wanted = asked.model_dump(include={"width", "height"} | ({"boxes"} if asked.domain == "sokoban" else set()))
+    settings: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    model = find_model(asked.domain, settings)
     if model and settings.items() <= model.settings.items():  # draw what the model was trained for
         settings = model.settings
-    domain = make_domain(asked.domain, settings)
+    domain: Any = make_domain(asked.domain, settings)
+    if asked.domain == "maze" and asked.kind == "perfect":
+        return perfect_maze(domain.width, domain.height, asked.seed)
+    if asked.domain == "maze" and asked.kind == "empty":
+        return empty_maze(domain.width, domain.height)
     limits = Options(max_expansions=MOST_NODES)
     task = random_task(domain, seed=asked.seed, options=limits, candidates=CANDIDATES)
     return task.domain.decode(task.problem)
 
 
-def empty_maze(asked: NewTask) -> dict[str, Any]:
+def empty_maze(width: int, height: int) -> dict[str, Any]:
     """No walls; start and goal in opposite corners."""
-    far = [asked.width - 1, asked.height - 1]
-    return {"width": asked.width, "height": asked.height, "start": [0, 0], "goal": far, "walls": []}
+    return {"width": width, "height": height, "start": [0, 0], "goal": [width - 1, height - 1], "walls": []}
 
 
 def perfect_maze(width: int, height: int, seed: int) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from searchformer.digests import file_digest
 from searchformer.domains import TaskError
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json
-from searchformer.pretrained import find_model, packaged_models, resolve_model
+from searchformer.pretrained import WEIGHTS, find_model, packaged_models, resolve_model
 from searchformer.solve import Task
 from searchformer.solve.planning import AnswerSampler
-from searchformer.web.records import ModelView
+from searchformer.web.records import Example, ModelView
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class ModelEntry:
         stored = read_json(directory / "config.json", what="model")
         return cls(name, directory, stored.get("shape", {}), stored.get("trained", {}))
 
+    @cached_property
+    def digest(self) -> str:
+        """Of its weights: the one that stored answers name."""
+        return file_digest(self.directory / WEIGHTS)
+
     def view(self) -> ModelView:
         """What the browser is told."""
         settings = self.trained.get("settings", {})
@@ -37,6 +44,7 @@ class ModelEntry:
             domain=self.trained.get("domain", ""),
             width=settings.get("width"),
             height=settings.get("height"),
+            boxes=settings.get("boxes"),
             unit=self.shape.get("unit", "token"),
             parameters=self.trained.get("parameters"),
             searches=self.trained.get("variant") != "solution-only",
@@ -49,7 +57,7 @@ class Models:
     def __init__(self, runs: dict[str, Path], *, model: str | Path | None = None) -> None:
         entries = [ModelEntry.read(each.name, each.directory) for each in packaged_models()]
         for run, directory in runs.items():
-            for path in sorted(directory.rglob("model.safetensors")):
+            for path in sorted(directory.rglob(WEIGHTS)):
                 place = path.parent.relative_to(directory)
                 name = "/".join([run, *(place.parts[:-1] if place.name == "model" else place.parts)])
                 entries.append(ModelEntry.read(name, path.parent))
@@ -64,6 +72,20 @@ class Models:
     def views(self) -> list[ModelView]:
         """What the browser is told of all models."""
         return [entry.view() for entry in self.entries.values()]
+
+    def first_asked(self, example: Example) -> list[ModelEntry]:
+        """The models to have ready: the preferred one, or one of each domain, with that of the opening task first."""
+        if self.preferred:
+            return [self.preferred]
+        shown = example.right.who if example.right else None
+        by_domain: dict[str, ModelEntry] = {}
+        for entry in sorted(self.entries.values(), key=lambda entry: entry.name != shown):
+            by_domain.setdefault(entry.trained["domain"], entry)
+        return list(by_domain.values())
+
+    def name_of(self, digest: str | None) -> str | None:
+        """The name of the model with these weights, if it can be asked."""
+        return next((entry.name for entry in self.entries.values() if entry.digest == digest), None)
 
     def choose(self, task: Task, name: str | None) -> ModelEntry:
         """The model called `name`, or the one that fits the task; raises SearchformerError."""

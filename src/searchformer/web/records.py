@@ -66,10 +66,11 @@ class NewTask(Record):
     domain: Literal["maze", "sokoban"] = "maze"
     kind: Literal["random", "perfect", "empty"] = "random"
     """For mazes: the paper's random walls, a maze with one way between any two cells, or no walls."""
-    width: Side = 6
-    height: Side = 6
+    width: Side | None = None
+    """The size that a packaged model was trained for if left out."""
+    height: Side | None = None
     seed: Seed = 0
-    boxes: int = Field(default=1, ge=1, le=4)
+    boxes: int | None = Field(default=None, ge=1, le=4)
     """For Sokoban."""
 
 
@@ -113,14 +114,25 @@ class InsideRequest(Record):
     """The answer up to that place."""
 
 
-class ReplayRequest(SearchRequest):
-    """What to put on a page of its own."""
+class StoredPlace(Record):
+    """Where a run keeps an answer."""
 
-    tokens: list[Token] = Field(max_length=MAX_TOKENS)
+    run: Name
+    task_id: Name
+    evaluation: str = Field(max_length=400)
+    sample: int = Field(ge=0, lt=100_000)
+
+
+class ReplayRequest(SearchRequest):
+    """What to put on a page of its own: a classical search and a model's answer, or stored answers in their places."""
+
+    tokens: list[Token] = Field(default=[], max_length=MAX_TOKENS)
     """The model's answer."""
     finished: bool = True
     """Whether the model ended it."""
     model: Name | None = None
+    left: StoredPlace | None = None
+    right: StoredPlace | None = None
 
 
 class LevelsText(Record):
@@ -226,6 +238,7 @@ class ModelView(Record):
     domain: str
     width: int | None
     height: int | None
+    boxes: int | None
     unit: Literal["token", "step"]
     parameters: int | None
     searches: bool
@@ -277,6 +290,8 @@ class StoredAnswer(Record):
 class StoredAnswers(Record):
     evaluation: str
     label: str
+    model: str | None
+    """The model's name among those that can be asked, if it is one of them."""
     answers: list[StoredAnswer]
 
 
@@ -301,7 +316,10 @@ class Example(Record):
     seed: Seed
     """Of A*'s search."""
     left: Search
-    right: Search
+    right: Search | None
+    """The answer of a model; none where another model is asked first."""
+    model_digest: str = ""
+    """Of the weights of the model that answered."""
 
 
 class Load(Record):

@@ -4,6 +4,7 @@ Reads what the stages wrote, and writes nothing.
 """
 
 import threading
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -88,15 +89,16 @@ class Run:
             length_ratio=value("length_ratio_of_means"),
         )
 
-    def task(self, task_id: str, searches: Searches) -> TaskDetail:
-        """A task with everyone's answers."""
+    def task(self, task_id: str, searches: Searches, name_of: Callable[[str | None], str | None]) -> TaskDetail:
+        """A task with everyone's answers; `name_of` gives the name of the model with a digest."""
         owners = [one for one in self.evaluations.values() if task_id in one.scores.task_ids]
         if not owners:
             raise LookupError(f"the run {self.name} has no test task {task_id!r}")
         task = self._task(owners[0], task_id)
         record: Any = task.domain.decode(task.problem)
         astar = searches.run(task, SearchRequest(task=record))
-        return TaskDetail(task=record, astar=astar, evaluations=[self._answers(one, task_id) for one in owners])
+        answers = [self._answers(one, task_id, name_of(one.run.get("model", {}).get("digest"))) for one in owners]
+        return TaskDetail(task=record, astar=astar, evaluations=answers)
 
     def _task(self, one: Evaluation, task_id: str) -> Task:
         rollouts = self._rollouts(one.directory)
@@ -108,7 +110,7 @@ class Run:
             raise SearchformerError(f"this task is too large to be drawn: at most {MAX_SIDE} cells on each side")
         return Task(rollouts.domain.sized(problem), problem)
 
-    def _answers(self, one: Evaluation, task_id: str) -> StoredAnswers:
+    def _answers(self, one: Evaluation, task_id: str, model: str | None) -> StoredAnswers:
         rows = one.verdicts.filter(pc.field("task_id") == task_id)
         columns = ("sample", "verdict", "trace_length", "plan_length")
         found = zip(*(rows[name].to_pylist() for name in columns), strict=True)
@@ -116,16 +118,20 @@ class Run:
             StoredAnswer(sample=sample, verdict=verdict, trace_tokens=trace, plan_length=plan)
             for sample, verdict, trace, plan in sorted(found)
         ]
-        return StoredAnswers(evaluation=one.name, label=one.model.label, answers=answers)
+        return StoredAnswers(evaluation=one.name, label=one.model.label, model=model, answers=answers)
 
-    def answer(self, evaluation: str, task_id: str, sample: int, searches: Searches) -> Search:
-        """One stored answer, judged again."""
+    def answer(
+        self, evaluation: str, task_id: str, sample: int, searches: Searches, *, of: Task | None = None
+    ) -> Search:
+        """One stored answer, judged again; with `of`, it has to be an answer to that task."""
         if evaluation not in self.evaluations:
             raise LookupError(f"the run {self.name} has no evaluation {evaluation!r}")
         one = self.evaluations[evaluation]
         if not 0 <= sample < one.samples:
             raise LookupError(f"{evaluation} has answers 0 to {one.samples - 1}; found {sample}")
         task, rollouts = self._task(one, task_id), self._rollouts(one.directory)
+        if of is not None and not np.array_equal(of.as_domain(task.domain).problem, task.problem):
+            raise SearchformerError(f"the stored answer is to another task than the one that is shown: {task_id}")
         tokens = rollouts.vocabulary.decode(rollouts.answer(task_id, sample).tolist())
         rows = one.verdicts.filter((pc.field("task_id") == task_id) & (pc.field("sample") == sample))
         finished = rows["reason"].to_pylist() != ["no eos"]

@@ -10,14 +10,17 @@ import { Samples } from "./samples.js";
 
 const $ = (selector) => document.querySelector(selector);
 const SIZES = [4, 5, 6, 8, 10, 15, 20, 30];
-const DEFAULTS = { algorithm: "astar", ties: false, seed: 0, model: "", temperature: 1, sample: 0, tab: "tokens", step: 0 };
+const DEFAULTS = { algorithm: "astar", ties: false, seed: 0, model: "", temperature: 1, sample: 0, tab: "tokens", step: 0,
+  samples: 0, attention: "prompt", head: "", moves: "" };
 
-const state = { ...DEFAULTS, task: null, stored: false };
-let models = [], stopAsking = () => {}, tool = "wall", askedFor = null;
+// `stored`: the run and task whose answers are shown, and which of them on each side; null where a side is computed
+const state = { ...DEFAULTS, task: null, stored: null };
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+let models = [], wanted = null, stopAsking = () => {}, tool = "wall", askedFor = null;
 
 // --- the stage
 
-const duel = new Duel($("#stage"), { onChange: () => { remember(); tellResult(); if (state.tab === "inside") lookInside(); } });
+const duel = new Duel($("#stage"), { onChange: (count) => { remember(); tellResult(); runs.seek(count); if (state.tab === "inside") lookInside(); } });
 duel.keepEnd = true;
 $("#panel-tokens").append(duel.streams);
 duel.cards.left.head.append($("#left-controls"));
@@ -37,22 +40,36 @@ function toast(text) {
 
 /** In one sentence: who needed less. */
 function tellResult() {
-  const { left, right } = duel.searches, over = duel.player.count >= duel.player.total && duel.player.total > 0;
+  const { left, right } = duel.searches, [one, other] = [called("left"), called("right")], over = duel.player.count >= duel.player.total && duel.player.total > 0;
   const box = $("#result");
   if (!over || !left?.verdict || !right?.verdict) { box.textContent = progressText(left, right); return; }
-  if (right.verdict !== "optimal" || left.verdict !== "optimal") { box.textContent = right.verdict === "invalid" ? "This answer of the model is wrong: its plan does not solve the task. Ask again." : ""; return; }
+  if (right.verdict !== "optimal" || left.verdict !== "optimal") { box.textContent = right.verdict === "invalid" ? `The answer of ${other} is wrong: its plan does not solve the task.` : ""; return; }
   const share = Math.round(100 * (1 - right.trace_tokens / left.trace_tokens));
   const compared = right.trace_tokens === 0 ? "without any search" : share > 0 ? `with ${share}% less search` : share < 0 ? `with ${-share}% more search` : "with as much search";
-  box.replaceChildren("Both found a shortest plan; ", element("b", "", `the Transformer ${compared}`), ` (${right.trace_tokens} tokens against ${left.trace_tokens})`,
+  box.replaceChildren("Both found a shortest plan; ", element("b", "", `${other} ${compared}`), ` (${right.trace_tokens} tokens against ${left.trace_tokens})`,
     right.sound === false ? ", though not every step of its search is true." : ".");
+}
+
+/** The name of a side inside a sentence. */
+function called(side) {
+  const name = duel.cards[side].name.textContent;
+  return name === "Transformer" ? "the Transformer" : name;
+}
+
+const sentence = (text) => text[0].toUpperCase() + text.slice(1);
+
+/** What there is to see, before anything has moved. */
+function promise(left, right) {
+  if (left?.verdict !== "optimal" || right?.verdict !== "optimal") return "Press play: both make one step at a time.";
+  return `Both find a shortest plan: ${called("left")} writes ${left.trace_tokens} tokens of search, ${called("right")} ${right.trace_tokens}. Press play.`;
 }
 
 function progressText(left, right) {
   const { count } = duel.player;
-  if (!count) return "Press play: both make one step at a time.";
+  if (!count) return promise(left, right);
   const planning = [left, right].map((search) => search?.steps[Math.min(count, search.steps.length) - 1]?.kind === "plan");
-  if (planning[1] && !planning[0]) return "The Transformer has searched enough and writes its plan; A* is still searching.";
-  if (planning[0] && !planning[1]) return "A* has found its plan; the Transformer is still searching.";
+  if (planning[1] && !planning[0]) return `${sentence(called("right"))} has searched enough and writes its plan; ${called("left")} is still searching.`;
+  if (planning[0] && !planning[1]) return `${sentence(called("left"))} has found its plan; ${called("right")} is still searching.`;
   return planning[0] ? "Both write their plans." : "Both search: a closed cell was visited, the frontier waits.";
 }
 
@@ -62,6 +79,7 @@ let latestSearch = 0;
 
 async function runLeft() {
   const number = ++latestSearch, asked = leftRequest();
+  if (state.stored) state.stored.left = null;
   try {
     const found = await post("/api/search", asked);
     if (number !== latestSearch) return;
@@ -77,6 +95,7 @@ const leftRequest = () => ({ task: state.task, algorithm: state.algorithm, deter
 
 function askRight() {
   stopAsking();
+  if (state.stored) state.stored.right = null;
   const live = { who: "Transformer", tokens: [], steps: [], id: Symbol("answer") };
   const number = (askedFor = Symbol("question"));
   names("right", "Transformer");
@@ -95,8 +114,11 @@ function askRight() {
   });
 }
 
+/** Which model was asked where none was chosen. */
+let bestFit = "";
 function showModel(name) {
   if (state.model) return;
+  bestFit = name;
   $("[name=model]").options[0].textContent = `best fit: ${name}`;
 }
 
@@ -104,13 +126,14 @@ function showModel(name) {
 function setTask(task, { done = true, keepPlace = false } = {}) {
   const place = duel.player.count, atEnd = place > 0 && place >= duel.player.total;
   state.task = task;
-  state.stored = false;
+  if (state.stored) { state.stored = null; runs.clear(); }
   document.body.dataset.domain = isSokoban(task) ? "sokoban" : "maze";
   showDomain();
   if (done && !keepPlace) duel.setTask(task);
   else { duel.task = task; duel.setSearch("right", null, { note: done ? "" : "" }); stopAsking(); askedFor = null; }
   duel.wasAtEnd = keepPlace ? atEnd || duel.wasAtEnd : false;
   samples.clear();
+  state.moves = "";
   if (done && state.tab === "play") game.begin(task);
   if (!keepPlace) duel.player.seek(0);
   remember();
@@ -153,7 +176,23 @@ function remember() {
 export function linkOf(shown) {
   const words = new URLSearchParams({ task: encodeTask(shown.task) });
   for (const [name, value] of Object.entries(DEFAULTS)) if (shown[name] !== value) words.set(name, shown[name]);
+  if (shown.stored) {
+    const { run, id, left, right } = shown.stored;
+    words.set("run", run);
+    words.set("id", id);
+    for (const [side, place] of Object.entries({ left, right })) if (place) words.set(side, `${place.sample}:${place.evaluation}`);
+  }
   return `#${words}`;
+}
+
+/** The stored answers that a link names, or null. */
+function storedIn(words) {
+  if (!words.has("run")) return null;
+  const place = (side) => {
+    const [, sample, evaluation] = /^(\d+):(.+)$/.exec(words.get(side) ?? "") ?? [];
+    return evaluation ? { sample: Number(sample), evaluation } : null;
+  };
+  return { run: words.get("run"), id: words.get("id") ?? "", left: place("left"), right: place("right") };
 }
 
 function readLink(hash) {
@@ -166,6 +205,7 @@ function readLink(hash) {
     state[name] = typeof value === "number" ? Number(text) || 0 : typeof value === "boolean" ? text === "true" : text;
   }
   state.task = decodeTask(words.get("task"));
+  wanted = storedIn(words);
   return true;
 }
 
@@ -177,28 +217,45 @@ function showDomain() {
   for (const box of document.querySelectorAll(".maze-only")) box.hidden = sokoban;
   for (const box of document.querySelectorAll(".sokoban-only")) box.hidden = !sokoban;
   $("#headline").textContent = `A* and a Transformer search the same ${sokoban ? "Sokoban level" : "maze"}`;
-  if (!sokoban) $("[name=size]").value = String(sizeOf(state.task).width);
+  if (!sokoban) fillSizes(sizeOf(state.task));
   fillModels();
+}
+
+/** The sizes of mazes: round ones, those of the models, and the one that is shown. */
+function fillSizes({ width, height }) {
+  const select = $("[name=size]"), sides = models.filter((model) => model.domain === "maze").map((model) => model.width);
+  if (width === height) sides.push(width);
+  const choices = [...new Set([...SIZES, ...sides.filter(Boolean)])].sort((a, b) => a - b);
+  select.replaceChildren(...choices.map((side) => new Option(`${side} × ${side}`, side)));
+  if (width !== height) select.add(new Option(`${width} × ${height}`, "", true, true), 0);
+  else select.value = String(width);
+}
+
+/** Random levels have as many boxes as the models know, until someone chooses. */
+function fillBoxes() {
+  const most = Math.max(0, ...models.filter((model) => model.domain === "sokoban").map((model) => model.boxes ?? 0));
+  const select = $("[name=boxes]");
+  if (!select.dataset.chosen && [...select.options].some((option) => Number(option.value) === most)) select.value = String(most);
 }
 
 function fillModels() {
   const select = $("[name=model]"), domain = isSokoban(state.task) ? "sokoban" : "maze";
   const fitting = models.filter((model) => model.domain === domain);
+  fillBoxes();
   const key = domain + fitting.length;
   if (select.dataset.key !== key) {
     select.dataset.key = key;
-    select.replaceChildren(new Option("best fit", ""), ...fitting.map((model) => new Option(`${model.name} (${model.width}×${model.height})`, model.name)));
+    select.replaceChildren(new Option(fitting.some((model) => model.name === bestFit) ? `best fit: ${bestFit}` : "best fit", ""), ...fitting.map((model) => new Option(model.name.includes(`${model.width}x${model.height}`) ? model.name : `${model.name} (${model.width}×${model.height})`, model.name)));
   }
   if (state.model && !fitting.some((model) => model.name === state.model)) state.model = "";
   select.value = state.model;
 }
 
 async function newTask(domain = isSokoban(state.task) ? "sokoban" : "maze") {
-  const size = Number($("[name=size]").value) || 6, sokoban = domain === "sokoban";
-  const wanted = { domain, kind: sokoban ? "random" : $("[name=kind]").value, width: sokoban ? 7 : size, height: sokoban ? 7 : size,
-    boxes: Number($("[name=boxes]").value), seed: Math.floor(Math.random() * 2 ** 31) };
+  const size = Number($("[name=size]").value) || null, boxes = Number($("[name=boxes]").value);
+  const kind = domain === "sokoban" ? { boxes } : { kind: $("[name=kind]").value, width: size, height: size };
   try {
-    setTask(await post("/api/task", wanted));
+    setTask(await post("/api/task", { domain, ...kind, seed: Math.floor(Math.random() * 2 ** 31) }));
     state.sample = 0;
     compute();
   } catch (error) { toast(error.message); }
@@ -209,7 +266,6 @@ function again(side) {
   remember();
 }
 
-for (const size of SIZES) $("[name=size]").add(new Option(`${size} × ${size}`, size, size === 6, size === 6));
 for (const button of document.querySelectorAll("[data-do=new]")) button.onclick = () => newTask();
 for (const button of document.querySelectorAll("[data-domain]")) {
   button.onclick = async () => {
@@ -219,7 +275,7 @@ for (const button of document.querySelectorAll("[data-domain]")) {
   };
 }
 $("[name=size]").onchange = $("[name=kind]").onchange = () => newTask();
-$("[name=boxes]").onchange = () => newTask();
+$("[name=boxes]").onchange = (event) => { event.target.dataset.chosen = "true"; newTask(); };
 $("[name=algorithm]").onchange = (event) => { state.algorithm = event.target.value; runLeft(); remember(); };
 $("[name=ties]").onchange = (event) => { state.ties = event.target.checked; runLeft(); remember(); };
 $("[name=model]").onchange = (event) => { state.model = event.target.value; samples.clear(); askRight(); remember(); };
@@ -268,13 +324,12 @@ $("[data-do=read-levels]").onclick = async () => {
 for (const [name, label] of Object.entries(TOOLS)) {
   const button = element("button", "", label);
   Object.assign(button, { type: "button", onclick: () => chooseTool(name) });
-  button.setAttribute("role", "radio");
   button.dataset.tool = name;
   $("#drawing-tools").append(button);
 }
 function chooseTool(name) {
   tool = name;
-  for (const button of document.querySelectorAll("[data-tool]")) button.setAttribute("aria-checked", String(button.dataset.tool === name));
+  for (const button of document.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", String(button.dataset.tool === name));
 }
 chooseTool("wall");
 
@@ -286,33 +341,56 @@ const samples = new Samples($("#panel-samples"), {
     stopAsking();
     askedFor = null;
     state.sample = search.sample;
+    if (state.stored) state.stored.right = null;
+    names("right", "Transformer");
     duel.setSearch("right", { ...search, finished: search.reason !== "no eos", judged: true });
     duel.player.seek(0);
-    duel.player.play();
+    if (calm.matches) duel.player.seek(duel.player.total); else duel.player.play();
     remember();
   },
+  onAsk: (count) => { state.samples = count; remember(); },
 });
 const inside = new Inside($("#panel-inside"), {
-  state: () => ({ task: state.task, search: duel.searches.right, model: state.model || null }),
+  state: () => ({ task: state.task, search: duel.searches.right, ...whoAnswered() }),
   show: (looks) => duel.cards.right.board.show({ looks }),
+  onChoice: (choice) => { Object.assign(state, choice); remember(); },
 });
-const game = new Game($("#panel-play"), {});
+const game = new Game($("#panel-play"), { onMove: (moves) => { state.moves = moves; remember(); } });
 const runs = new RunBrowser($("#panel-runs"), {
-  showTask: (task, astar) => {
+  showTask: (task, astar, place) => {
     setTask(task);
     stopAsking();
-    state.stored = true;
+    askedFor = null;
+    latestSearch++;
+    setAlgorithm({ algorithm: "astar", ties: false, seed: 0 });
+    state.stored = { ...place, left: null, right: null };
     names("left", astar.who);
     duel.setSearch("left", astar);
+    remember();
   },
-  showSearch: (side, search, name) => {
+  showSearch: (side, search, about) => {
     if (side === "right") { stopAsking(); askedFor = null; } else latestSearch++;
-    names(side, name);
+    state.stored[side] = about.evaluation ? about : null;
+    names(side, about.label);
     duel.setSearch(side, { ...search, judged: true });
     duel.player.seek(0);
-    tellResult();
   },
+  lineUp: (searches) => { duel.others = searches; duel.setLength(); },
+  problem: toast,
 });
+
+/** The model to look into: a stored answer's own, or the one that is asked. */
+function whoAnswered() {
+  const place = state.stored?.right;
+  if (place && !place.model) return { problem: "The model that gave this stored answer is not in the run's directory." };
+  return { model: place ? place.model : state.model || null };
+}
+
+function setAlgorithm(chosen) {
+  Object.assign(state, chosen);
+  $("[name=algorithm]").value = state.algorithm;
+  $("[name=ties]").checked = state.ties;
+}
 
 function lookInside() {
   const search = duel.searches.right;
@@ -332,8 +410,8 @@ function openTab(name, { focus = false } = {}) {
   }
   if (before === "inside" && state.tab !== "inside") inside.hide();
   if (state.tab === "inside") lookInside();
-  if (state.tab === "play") { game.begin(state.task); game.canvas.focus({ preventScroll: true }); $("#panel-play").scrollIntoView({ block: "nearest" }); }
-  if (state.tab === "runs") runs.load();
+  if (state.tab === "play") { game.begin(state.task, state.moves); game.canvas.focus({ preventScroll: true }); $("#panel-play").scrollIntoView({ block: "nearest" }); }
+  if (state.tab === "runs" && !wanted) runs.load();
   remember();
 }
 
@@ -359,7 +437,13 @@ $("[data-do=download]").onclick = async () => {
   const answer = duel.searches.right;
   if (!answer?.verdict) return toast("Wait for the model's answer first.");
   try {
-    const page = await postForText("/api/replay", { ...leftRequest(), tokens: answer.tokens, finished: answer.reason !== "no eos", model: state.model || null });
+    const place = (side) => {
+      const { run, id } = state.stored ?? {}, at = state.stored?.[side];
+      return at ? { run, task_id: id, evaluation: at.evaluation, sample: at.sample } : null;
+    };
+    const places = { left: place("left"), right: place("right") };
+    const asked = places.right ? {} : { tokens: answer.tokens, finished: answer.reason !== "no eos", model: state.model || null };
+    const page = await postForText("/api/replay", { ...leftRequest(), ...asked, ...places });
     const link = element("a");
     link.href = URL.createObjectURL(new Blob([page], { type: "text/html" }));
     link.download = "searchformer-replay.html";
@@ -388,7 +472,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && event.target.closest("button, a")) return;
   const { player } = duel;
   const keys = { " ": () => player.toggle(), ArrowRight: () => player.seek(player.count + 1), ArrowLeft: () => player.seek(player.count - 1),
-    Home: () => player.seek(0), End: () => player.seek(player.total), n: () => newTask(), a: () => again("right"), "?": () => $("#help").showModal() };
+    Home: () => player.seek(0), End: () => player.seek(player.total), n: () => newTask(), a: () => again("right"), t: () => $("[data-do=theme]").click(), "?": () => $("#help").showModal() };
   tabs.forEach((tab, at) => { keys[String(at + 1)] = () => openTab(tab.id.slice(4), { focus: true }); });
   if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
 });
@@ -396,28 +480,40 @@ document.addEventListener("keydown", (event) => {
 // --- begin: a task and both searches are there before any model is asked
 
 async function openLink() {
-  const { step, tab } = state;
-  $("[name=algorithm]").value = state.algorithm;
-  $("[name=ties]").checked = state.ties;
+  const { step, tab, algorithm, ties, seed, moves, attention, head } = state, count = state.samples, stored = wanted;
+  setAlgorithm({ algorithm, ties, seed });
   $("[name=temperature]").value = state.temperature;
   setTask(state.task);
+  state.moves = moves;
+  inside.choose({ attention, head });
   openTab(tab);
-  await compute();
+  wanted = null;
+  if (!stored) await compute();
+  else if (await runs.load(stored)) {
+    setAlgorithm({ algorithm, ties, seed });
+    await Promise.all([stored.left ? null : runLeft(), stored.right ? null : askRight()]);
+  } else {  // the run is not here: better nothing than another answer
+    await runLeft();
+    state.stored = stored;
+    duel.setSearch("right", null, { note: runs.note.textContent });
+  }
   if (step) duel.player.seek(step);
   state.step = step;
+  if (tab === "inside") lookInside();
+  if (count) { samples.setCount(count); samples.run(); }
 }
 
 async function begin() {
-  const knownModels = get("/api/models").then((found) => { models = found; if (state.task) fillModels(); }).catch((error) => toast(error.message));
+  const knownModels = get("/api/models").then((found) => { models = found; if (state.task) showDomain(); }).catch((error) => toast(error.message));
   try {
     if (readLink(location.hash)) { await knownModels; await openLink(); return; }
   } catch (error) { toast(error.message); }
   try {
-    const { task, seed, left, right } = await get("/static/example.json");
+    const { task, seed, left, right } = await get("/api/example");
     setTask(task);
-    Object.assign(state, { seed, sample: right.sample ?? 0 });
+    Object.assign(state, { seed, sample: right?.sample ?? 0 });
     duel.setSearch("left", left);
-    duel.setSearch("right", { ...right, judged: true });
+    if (right) { duel.setSearch("right", { ...right, judged: true }); showModel(right.who); } else askRight();
     tellResult();
   } catch (error) { toast(error.message); }
 }

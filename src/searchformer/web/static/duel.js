@@ -33,7 +33,7 @@ export class Duel {
   constructor(root, { onChange = () => {} } = {}) {
     this.onChange = onChange;
     this.searches = { left: null, right: null };
-    this.notes = { left: "", right: "" };
+    this.others = [];  // searches that are shown elsewhere, along the same timeline
     this.task = null;
     this.cards = {};
     const boards = element("div", "boards");
@@ -61,7 +61,7 @@ export class Duel {
     const numbers = {};
     for (const counter of ["tokens", "closed", "created", "over"]) {
       const box = element("div"), value = element("dd");
-      box.append(value, element("dt", "", counter === "over" ? "of the limit" : counter));
+      box.append(value, element("dt", "", { over: "of the limit", tokens: "tokens of search" }[counter] ?? counter));
       if (counter === "over") box.title = "trace tokens over those of the shortest search that finds an optimal plan";
       counters.append(box);
       numbers[counter] = value;
@@ -101,11 +101,16 @@ export class Duel {
     card.note.textContent = note;
     card.card.classList.toggle("waiting", !search && !note);
     card.stream.show(search);
-    const total = Math.max(...SIDES.map((each) => this.searches[each]?.steps.length ?? 0));
-    this.player.setTotal(total);
-    if (atEnd && this.keepEnd && !streaming) this.player.count = total;
+    this.setLength();
+    if (atEnd && this.keepEnd && !streaming) this.player.count = this.player.total;
     this.player.refresh();
     this.seek(this.player.count, { quiet: true });
+  }
+
+  /** The timeline ends with the longest search. */
+  setLength() {
+    const shown = [...SIDES.map((side) => this.searches[side]), ...this.others];
+    this.player.setTotal(Math.max(...shown.map((search) => search?.steps.length ?? 0)));
   }
 
   seek(count, { quiet = false } = {}) {

@@ -4,22 +4,38 @@ import { cellKey } from "./grid.js";
 import { element } from "./duel.js";
 
 export class Inside {
-  /** `state()` gives task, search, model and the token that is to be looked at; `show(looks)` draws on the board. */
-  constructor(root, { state, show }) {
-    Object.assign(this, { root, state, show, view: null });
+  /** `state()` gives task, search, model and the token that is to be looked at; `show(looks)` draws on the board;
+   * `onChoice({ attention, head })` is told what was chosen. */
+  constructor(root, { state, show, onChoice }) {
+    Object.assign(this, { root, state, show, onChoice, view: null });
     this.bars = root.querySelector(".next");
     this.heads = root.querySelector(".heads");
     this.trace = root.querySelector(".trace");
     this.note = root.querySelector(".note");
     this.kind = root.querySelector("[name=attention]");
-    this.kind.onchange = () => this.draw();
-    this.chosen = null;
+    this.kind.onchange = () => this.choose({});
+    this.head = "";
+  }
+
+  /** Look at the task or its own search, with one head (`1.2`: layer 1, head 2) or all of them. */
+  choose({ attention = this.kind.value, head = this.head }) {
+    this.kind.value = attention === "answer" ? "answer" : "prompt";
+    this.head = head;
+    this.draw();
+    this.onChoice({ attention: this.kind.value, head });
+  }
+
+  /** Layer and head, from 0; null for the mean over all. */
+  get chosen() {
+    const [layer, head] = this.head.split(".").map((number) => Number(number) - 1);
+    return this.view && layer < this.view.layers && head < this.view.heads ? [layer, head] : null;
   }
 
   /** Ask for the place before token `at`; only the last of several requests counts. */
   async look(at) {
-    const { task, search, model } = this.state();
+    const { task, search, model, problem } = this.state();
     this.controller?.abort();
+    if (problem) { this.clear(problem); return; }
     if (!search) { this.note.textContent = "The model has not answered yet."; return; }
     this.controller = new AbortController();
     const place = Math.min(at, search.tokens.length);
@@ -48,6 +64,14 @@ export class Inside {
       button.onclick = () => this.look(at);
       return button;
     }));
+  }
+
+  /** Show nothing, and say why. */
+  clear(reason) {
+    this.view = null;
+    for (const box of [this.bars, this.heads, this.trace, this.root.querySelector(".step-tokens")]) box.replaceChildren();
+    this.note.textContent = reason;
+    this.show(null);
   }
 
   hide() { this.controller?.abort(); this.show(null); }
@@ -95,7 +119,7 @@ export class Inside {
       button.style.setProperty("--peak", peak);
       button.title = choice ? `layer ${choice[0] + 1}, head ${choice[1] + 1}: strongest weight ${(100 * peak).toFixed(0)}%` : "mean over all layers and heads";
       button.setAttribute("aria-pressed", String(String(choice) === String(this.chosen)));
-      button.onclick = () => { this.chosen = choice; this.draw(); };
+      button.onclick = () => this.choose({ head: choice ? label : "" });
       return button;
     }));
   }

@@ -22,8 +22,9 @@ export function walkTo(layout, size, cells, target) {
 }
 
 export class Game {
-  constructor(root, { state }) {
-    Object.assign(this, { root, state });
+  /** `onMove(letters)` is told the moves so far. */
+  constructor(root, { onMove }) {
+    Object.assign(this, { root, onMove });
     this.canvas = root.querySelector("canvas");
     this.board = new Board(this.canvas);
     this.status = root.querySelector(".status");
@@ -37,13 +38,16 @@ export class Game {
     this.canvas.onclick = (event) => this.click(this.board.cellAt(event));
   }
 
-  begin(task) {
+  /** Start a game; `moves` are made at once. */
+  begin(task, moves = "") {
     this.task = task;
     this.layout = layoutOf(task);
     this.size = sizeOf(task);
     this.history = [this.layout.cells];
+    this.letters = [];
     this.hinted = 0;
     this.best = null;
+    for (const letter of moves) if (STEPS[letter]) this.move(letter);
     this.draw("");
     post("/api/plan", { task }).then((plan) => {
       if (task !== this.task) return;
@@ -69,7 +73,7 @@ export class Game {
   move(letter) {
     if (this.solved) return;
     const moved = moveCells(this.layout, this.size, this.cells, letter);
-    if (moved) this.history.push(moved);
+    if (moved) { this.history.push(moved); this.letters.push(letter.toLowerCase()); }
     this.draw("");
   }
 
@@ -79,7 +83,10 @@ export class Game {
     for (const letter of walk ?? "") this.move(letter);
   }
 
-  undo() { if (this.history.length > 1) this.history.pop(); this.draw(""); }
+  undo() {
+    if (this.history.length > 1) { this.history.pop(); this.letters.pop(); }
+    this.draw("");
+  }
 
   /** The task as it stands now. */
   position() {
@@ -100,6 +107,7 @@ export class Game {
 
   draw(message) {
     const moves = this.history.length - 1;
+    this.onMove(this.letters.join(""));
     this.board.show({ task: this.task, cells: this.cells, search: null });
     this.root.querySelector("[data-out=moves]").textContent = moves;
     this.root.querySelector("[data-out=best]").textContent = this.best ?? "–";

@@ -1,94 +1,159 @@
-// Runs: the report of a run, its models, and any test task's stored answers, side by side.
+// Runs: the report of a run, and its models' stored answers to one task: base, rounds and controls side by side.
 import { get } from "./api.js";
+import { Board, searchState } from "./board.js";
 import { element, verdictText } from "./duel.js";
 
+const isRound = (label) => /round/.test(label) && !/control/.test(label);
+
 export class RunBrowser {
-  /** `showTask(task, astar)` and `showSearch(side, search, name)` put things on the boards. */
-  constructor(root, { showTask, showSearch }) {
-    Object.assign(this, { root, showTask, showSearch });
+  /** `showTask(task, astar, place)` and `showSearch(side, search, about)` fill the stage, `lineUp(searches)` says what runs along
+   * below it, `problem(text)` tells what went wrong. `about` has label and model, and evaluation and sample if stored. */
+  constructor(root, { showTask, showSearch, lineUp, problem }) {
+    Object.assign(this, { root, showTask, showSearch, lineUp, problem, entries: [], count: 0 });
     this.select = root.querySelector("[name=run]");
     this.tasks = root.querySelector("[name=stored-task]");
-    this.table = root.querySelector(".evaluations");
+    this.list = root.querySelector(".lineup");
     this.note = root.querySelector(".note");
     this.report = root.querySelector(".report");
-    this.select.onchange = () => this.open(this.select.value);
-    this.tasks.onchange = () => this.openTask(this.tasks.value);
+    this.select.onchange = () => this.guarded(() => this.open(this.select.value));
+    this.tasks.onchange = () => this.guarded(() => this.openTask(this.tasks.value));
   }
 
-  async load() {
-    if (this.loaded) return;
+  /** Open the first run, or what `wanted` names: run, id of a task, and a stored answer for each side. */
+  async load(wanted = null) {
+    if (this.loaded && !wanted) return true;
     this.loaded = true;
-    await this.guarded(async () => {
+    return this.guarded(async () => {
       const runs = await get("/api/runs");
       this.root.classList.toggle("empty", !runs.length);
       this.select.replaceChildren(...runs.map((run) => new Option(run.name, run.name)));
-      if (runs.length) await this.open(runs[0].name);
+      if (wanted || runs.length) await this.open(wanted?.run ?? runs[0].name, wanted);
     });
   }
 
   async guarded(work) {
     this.note.textContent = "";
-    try { await work(); } catch (error) { this.note.textContent = error.message; }
-  }
-
-  open(name) {
-    return this.guarded(async () => {
-      this.run = await get(`/api/runs/${encodeURIComponent(name)}`);
-      this.report.hidden = !this.run.has_report;
-      this.report.href = `/runs/${encodeURIComponent(name)}/report`;
-      this.tasks.replaceChildren(...this.run.tasks.map((task, number) => new Option(`task ${number + 1}: ${task.optimal_length - 1} moves, ${task.evaluations} models`, task.task_id)));
-      if (this.run.tasks.length) await this.openTask(this.run.tasks[0].task_id);
-      else this.note.textContent = "This run has no evaluated answers yet.";
-    });
-  }
-
-  openTask(id) {
-    return this.guarded(async () => {
-      const path = `/api/runs/${encodeURIComponent(this.run.name)}/tasks/${id}`;
-      const found = await get(path);
-      this.showTask(found.task, found.astar);
-      const known = Object.fromEntries(this.run.evaluations.map((each) => [each.name, each]));
-      const rows = found.evaluations.map((one) => this.row(one, known[one.evaluation], path));
-      const head = element("tr");
-      for (const title of ["model", "optimal", "A*'s length / its length", "answers to this task (trace tokens)", "watch"]) head.append(element("th", "", title));
-      const body = element("tbody");
-      body.append(...rows);
-      const top = element("thead");
-      top.append(head);
-      this.table.replaceChildren(top, body);
-      const searching = found.evaluations.map((one) => /round/.test(one.label) && !/control/.test(one.label)).lastIndexOf(true);
-      rows.at(searching)?.querySelector("[data-side=right]").click();
-    });
-  }
-
-  row(one, about, path) {
-    const row = element("tr"), answers = element("td", "answers"), watch = element("td", "watch"), name = element("th", "", one.label);
-    name.scope = "row";
-    name.title = one.evaluation;
-    const typical = [...one.answers].sort((a, b) => a.trace_tokens - b.trace_tokens)[Math.floor((one.answers.length - 1) / 2)];
-    let chosen = typical.sample;
-    const load = (side) => this.guarded(async () => {
-      const query = new URLSearchParams({ evaluation: one.evaluation, sample: chosen });
-      this.showSearch(side, await get(`${path}/answer?${query}`), one.label);
-    });
-    for (const answer of one.answers) {
-      const chip = element("button", `chip ${answer.verdict}`, answer.trace_tokens);
-      chip.type = "button";
-      chip.title = `answer ${answer.sample}: ${verdictText({ ...answer, optimal_length: 0, reason: "" })}`;
-      chip.setAttribute("aria-label", `Watch answer ${answer.sample} of ${one.label}: ${answer.trace_tokens} tokens, ${answer.verdict}`);
-      chip.onclick = () => { chosen = answer.sample; load("right"); };
-      answers.append(chip);
+    try { await work(); return true; } catch (error) {
+      this.note.textContent = error.message;
+      this.problem(error.message);
+      return false;
     }
+  }
+
+  async open(name, wanted = null) {
+    this.run = await get(`/api/runs/${encodeURIComponent(name)}`);
+    this.select.value = name;
+    this.report.hidden = !this.run.has_report;
+    this.report.href = `/runs/${encodeURIComponent(name)}/report`;
+    this.tasks.replaceChildren(...this.run.tasks.map((task, number) => new Option(`task ${number + 1}: ${task.optimal_length - 1} moves, ${task.evaluations} models`, task.task_id)));
+    this.clear();
+    if (wanted || this.run.tasks.length) await this.openTask(wanted?.id ?? this.run.tasks[0].task_id, wanted);
+    else this.note.textContent = "This run has no evaluated answers yet.";
+  }
+
+  clear() {
+    this.entries = [];
+    this.tasks.value = "";
+    this.list.replaceChildren();
+    this.lineUp([]);
+  }
+
+  async openTask(id, wanted = null) {
+    this.path = `/api/runs/${encodeURIComponent(this.run.name)}/tasks/${encodeURIComponent(id)}`;
+    const found = await get(this.path);
+    this.clear();
+    this.showTask(found.task, found.astar, { run: this.run.name, id });
+    this.tasks.value = id;
+    const known = Object.fromEntries(this.run.evaluations.map((each) => [each.name, each]));
+    const astar = { one: { label: "A*", answers: [] }, about: { label: "A*", model: null }, search: found.astar };
+    this.entries = [astar, ...found.evaluations.map((one) => ({ one, known: known[one.evaluation], about: { label: one.label, model: one.model, evaluation: one.evaluation } }))];
+    for (const entry of this.entries) this.list.append(this.build(entry, found.task));
+    await Promise.all(this.entries.slice(1).map((entry) => this.choose(entry, this.wantedSample(entry, wanted))));
+    await this.fillStage(wanted);
+  }
+
+  wantedSample({ one }, wanted) {
+    const named = [wanted?.right, wanted?.left].find((place) => place?.evaluation === one.evaluation);
+    const typical = [...one.answers].sort((a, b) => a.trace_tokens - b.trace_tokens)[Math.floor((one.answers.length - 1) / 2)];
+    return named?.sample ?? typical.sample;
+  }
+
+  /** What the link names; otherwise A* against the last round, or the last model without rounds. */
+  async fillStage(wanted) {
+    const last = this.entries.findLast(({ one }) => isRound(one.label)) ?? this.entries.at(-1);
+    if (!wanted) { this.watch("right", last); return; }
     for (const side of ["left", "right"]) {
-      const button = element("button", "", side);
+      if (!wanted[side]) continue;
+      const entry = this.entries.find(({ one }) => one.evaluation === wanted[side].evaluation);
+      if (!entry) throw new Error(`the run ${this.run.name} has no answers of ${wanted[side].evaluation} to this task`);
+      await this.choose(entry, wanted[side].sample);
+      this.watch(side, entry);
+    }
+  }
+
+  /** Take one of a model's stored answers. */
+  async choose(entry, sample) {
+    if (entry.search?.sample === sample) return;
+    const query = new URLSearchParams({ evaluation: entry.one.evaluation, sample });
+    entry.search = await get(`${this.path}/answer?${query}`);
+    entry.about = { ...entry.about, sample };
+    for (const chip of entry.chips) chip.setAttribute("aria-pressed", String(Number(chip.dataset.sample) === sample));
+    this.lineUp(this.entries.map((each) => each.search).filter(Boolean));
+    this.seek(this.count);
+  }
+
+  watch(side, entry) { this.showSearch(side, entry.search, entry.about); }
+
+  build(entry, task) {
+    const { one, known } = entry, box = element("li", "entry"), frame = element("div", "frame"), canvas = element("canvas");
+    const race = element("div", "bar"), fill = element("i"), limit = element("b"), tokens = element("p", "tokens"), verdict = element("p", "verdict");
+    const name = element("h3", "", one.label), watch = element("p", "watch"), chips = element("div", "answers");
+    name.title = one.evaluation ?? "A*, ties at random";
+    canvas.setAttribute("role", "img");
+    frame.append(canvas);
+    race.append(fill, limit);
+    entry.chips = one.answers.map((answer) => this.chip(entry, answer));
+    chips.append(...entry.chips);
+    for (const side of ["left", "right"]) {
+      const button = element("button", "", side === "left" ? "← left" : "right →");
       button.type = "button";
       button.dataset.side = side;
       button.setAttribute("aria-label", `Watch ${one.label} on the ${side}`);
-      button.onclick = () => load(side);
+      button.onclick = () => this.watch(side, entry);
       watch.append(button);
     }
-    const percent = about.optimal === null ? "–" : `${(100 * about.optimal).toFixed(1)}%`;
-    row.append(name, element("td", "", percent), element("td", "", about.length_ratio?.toFixed(3) ?? "–"), answers, watch);
-    return row;
+    const share = known?.optimal === null || !known ? "" : `${(100 * known.optimal).toFixed(1)}% optimal in this run`;
+    const ratio = known?.length_ratio ? `A* searches ${known.length_ratio.toFixed(2)} × as long` : "";
+    box.append(name, frame, race, tokens, verdict, chips, watch, element("p", "tip", [share, ratio].filter(Boolean).join("; ")));
+    Object.assign(entry, { box, canvas, fill, limit, tokens, verdict, board: new Board(canvas) });
+    entry.board.show({ task, search: null, count: 0 });
+    return box;
+  }
+
+  chip(entry, answer) {
+    const chip = element("button", `chip ${answer.verdict}`, answer.trace_tokens), { label } = entry.one;
+    chip.type = "button";
+    chip.dataset.sample = answer.sample;
+    chip.title = `answer ${answer.sample}: ${answer.verdict}`;
+    chip.setAttribute("aria-label", `Watch answer ${answer.sample} of ${label}: ${answer.trace_tokens} tokens, ${answer.verdict}`);
+    chip.onclick = () => this.guarded(async () => { await this.choose(entry, answer.sample); this.watch("right", entry); });
+    return chip;
+  }
+
+  /** Bring everyone to a place on the timeline. */
+  seek(count) {
+    this.count = count;
+    const most = Math.max(1, ...this.entries.map(({ search }) => search?.trace_tokens ?? 0));
+    for (const { search, board, fill, limit, tokens, verdict, box, canvas, one } of this.entries) {
+      if (!search) continue;
+      const state = searchState(search, count), written = Math.min(state.tokens, search.trace_tokens);
+      board.show({ search, count });
+      fill.style.width = `${100 * written / most}%`;
+      limit.style.left = `${100 * search.shortest_search / most}%`;
+      tokens.textContent = `${written} tokens`;
+      verdict.textContent = state.finished ? verdictText(search) : "";
+      box.dataset.verdict = state.finished ? search.verdict : "";
+      canvas.setAttribute("aria-label", `${one.label}: ${written} tokens, ${state.closed} closed. ${verdict.textContent}`);
+    }
   }
 }

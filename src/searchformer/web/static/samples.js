@@ -5,21 +5,27 @@ import { element, verdictText } from "./duel.js";
 const BINS = 24;
 
 export class Samples {
-  /** `state()` gives task, model, temperature; `watch(search)` shows one answer. */
-  constructor(root, { state, watch }) {
-    Object.assign(this, { root, state, watch, answers: [], lengths: null, stop: () => {} });
+  /** `state()` gives task, model, temperature; `watch(search)` shows one answer; `onAsk(count)` is told of questions. */
+  constructor(root, { state, watch, onAsk }) {
+    Object.assign(this, { root, state, watch, onAsk, answers: [], lengths: null, stop: () => {} });
     this.count = root.querySelector("[name=samples]");
     this.button = root.querySelector("[data-do=sample]");
     this.chart = root.querySelector(".chart");
     this.summary = root.querySelector(".summary");
     this.list = root.querySelector(".answers");
     this.button.onclick = () => (this.running ? this.halt("stopped") : this.run());
-    root.querySelector("[data-out=samples]").textContent = this.count.value;
-    this.count.oninput = () => { root.querySelector("[data-out=samples]").textContent = this.count.value; };
+    this.setCount(this.count.value);
+    this.count.oninput = () => this.setCount(this.count.value);
+  }
+
+  setCount(count) {
+    this.count.value = count;
+    this.root.querySelector("[data-out=samples]").textContent = this.count.value;
   }
 
   clear() {
     this.stop();
+    this.onAsk(0);
     this.answers = [];
     this.lengths = null;
     this.setRunning(false);
@@ -43,6 +49,7 @@ export class Samples {
     this.clear();
     const { task, model, temperature } = this.state(), samples = Number(this.count.value);
     this.setRunning(true);
+    this.onAsk(samples);
     this.summary.textContent = "asking…";
     this.stop = ask({ task, model, temperature, samples }, {
       queue: ({ place }) => { this.summary.textContent = `place ${place} in the queue`; },
@@ -82,6 +89,8 @@ export class Samples {
     const share = own.length ? Math.round(100 * optimal.length / own.length) : 0;
     const found = optimal.length ? `; those take ${mean(optimal.map((each) => each.trace_tokens)).toFixed(0)} tokens of search, A* ${mean(astar).toFixed(0)} on average` : "";
     this.summary.textContent = `${own.length} of ${samples} answers: ${share}% optimal${found}`;
+    this.chart.setAttribute("role", "img");
+    this.chart.setAttribute("aria-label", `Lengths of searches: ${this.summary.textContent}; the limit is ${limit} tokens`);
     this.list.replaceChildren(...[...this.answers].sort((x, y) => x.trace_tokens - y.trace_tokens).map((answer) => this.chip(answer)));
   }
 

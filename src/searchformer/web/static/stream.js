@@ -6,11 +6,18 @@ export class Stream {
     this.root = root;
     this.search = null;
     this.rows = [];
+    this.count = 0;
     root.tabIndex = 0;
     root.setAttribute("role", "group");
     const stepOf = (event) => event.target.closest("[data-step]");
     root.onpointerover = (event) => onHover(stepOf(event) ? Number(stepOf(event).dataset.step) : null);
     root.onpointerleave = () => onHover(null);
+    root.onkeydown = (event) => {
+      const move = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+      if (!move || !this.search) return;
+      event.preventDefault();
+      onPick(Math.min(Math.max(this.count + move, 1), this.rows.length) - 1);
+    };
     root.onclick = (event) => { if (stepOf(event)) onPick(Number(stepOf(event).dataset.step), event.target.dataset.token); };
   }
 
@@ -52,6 +59,7 @@ export class Stream {
 
   /** Mark the steps done, and keep the last of them in view. */
   seek(count) {
+    this.count = Math.min(count, this.rows.length);
     this.rows.forEach((row, number) => {
       row.classList.toggle("done", number < count);
       row.classList.toggle("now", number === count - 1);
