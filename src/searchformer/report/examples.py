@@ -7,6 +7,7 @@ Domains whose plan steps are cells of a grid are drawn: mazes, and Sokoban by th
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from searchformer.domains.base import Domain, parse_groups
 from searchformer.evaluate import metrics
@@ -70,7 +72,7 @@ def drawable(one: Evaluation) -> bool:
 
 
 def example_searches(results: Results) -> Iterator[Chart]:
-    """Figure 12: A* and models on the same tasks."""
+    """A* and models on the same tasks."""
     found = [(family, subjects(family)) for family in families(results)]
     found = [(family, models) for family, models in found if models]
     drawn = 0
@@ -78,7 +80,7 @@ def example_searches(results: Results) -> Iterator[Chart]:
         tasks = example_tasks(models)
         if tasks:
             drawn += 1
-            yield draw_examples(family, models, tasks, name=named("12-searches", family, [f for f, _ in found]))
+            yield draw_examples(family, models, tasks, name=named("searches", family, [f for f, _ in found]))
     if not drawn:
         raise MissingInputError(
             "needs optimal answers to a maze or Sokoban task (rollouts-*.parquet, tasks.parquet and vocabulary.json "
@@ -87,10 +89,10 @@ def example_searches(results: Results) -> Iterator[Chart]:
 
 
 def subjects(family: Family) -> list[Evaluation]:
-    """The models to draw: a bootstrap's start and its last step, or the last of other models."""
+    """The models to draw: a bootstrap's start and its last round, or the last of other models."""
     usable = [one for one in family.evaluations if drawable(one) and not one.model.control]
-    stepped = [one for one in usable if one.model.round]
-    return [*[one for one in usable if not one.model.round][-1:], *stepped[-1:]]
+    bootstrapped = [one for one in usable if one.model.round]
+    return [*[one for one in usable if not one.model.round][-1:], *bootstrapped[-1:]]
 
 
 def example_tasks(models: Sequence[Evaluation]) -> list[str]:
@@ -178,10 +180,13 @@ def draw_examples(family: Family, models: Sequence[Evaluation], tasks: Sequence[
             draw_search(axis, example, scale=scale)
             if board.width * board.height <= NUMBERED_CELLS:
                 number_cells(axis, example, scale=scale, count=first.task.domain != "maze")
-            axis.set_title(f"{planner}\n{example.tokens:,} tokens, {len(example.closed):,} closed", fontsize=8)
+            axis.set_title(
+                f"{fill(planner, 28)}\n{example.tokens:,} tokens, {len(example.closed):,} closed", fontsize=8
+            )
             for event, cells in (("create", example.created), ("close", example.closed), ("plan", example.plan)):
                 rows += [(family.label, task_id, planner, event, order, x, y) for order, (x, y) in enumerate(cells, 1)]
-        bar = figure.colorbar(ScalarMappable(scale, "viridis"), ax=list(line), shrink=0.8, pad=0.01)
+        ticks = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True)
+        bar = figure.colorbar(ScalarMappable(scale, "viridis"), ax=list(line), shrink=0.8, pad=0.01, ticks=ticks)
         bar.set_label("closed as number")
     return Chart(
         name,
