@@ -444,7 +444,7 @@ def test_the_headline_of_a_bootstrap_says_what_was_found_with_its_interval(tmp_p
     assert low < value < high
     assert lengths.possible is not None
     assert f"{lengths.possible.value:.1f}% (95% interval" in sentence
-    assert sentence.startswith("maze 6×6, 15M, 10,000 sequences, rule paper: After 2 bootstrapping rounds, ")
+    assert sentence.startswith("maze 6×6, 15M, 10,000 sequences, rule paper: after 2 bootstrapping rounds, ")
     assert "the control: " in sentence
 
 

@@ -35,7 +35,7 @@ def hub(
     """
     from searchformer.dataset.store import MANIFEST, Dataset
     from searchformer.errors import SearchformerError
-    from searchformer.interop.extras import require
+    from searchformer.extras import require
     from searchformer.interop.models import load
 
     interop = require("huggingface_hub", extra="hub") and require("searchformer.interop.hub", extra="hub")

@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from searchformer.domains.base import Domain, parse_groups
 from searchformer.evaluate import metrics
 from searchformer.report.charts import GREY, VERMILION, Chart, MissingInputError, panels
-from searchformer.report.families import Family, families, model_label, named
+from searchformer.report.families import Family, families, model_label, named, titled
 from searchformer.report.results import Evaluation, Results
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Searcher
@@ -80,7 +80,9 @@ def example_searches(results: Results) -> Iterator[Chart]:
         tasks = example_tasks(models)
         if tasks:
             drawn += 1
-            yield draw_examples(family, models, tasks, name=named("searches", family, [f for f, _ in found]))
+            shown = [family for family, _ in found]
+            title = titled("Example searches", family, shown)
+            yield draw_examples(family, models, tasks, name=named("searches", family, shown), title=title)
     if not drawn:
         raise MissingInputError(
             "needs optimal answers to a maze or Sokoban task (rollouts-*.parquet, tasks.parquet and vocabulary.json "
@@ -160,7 +162,9 @@ def astar_example(searcher: Searcher, problem: np.ndarray) -> Example:
 # --- drawing ----------------------------------------------------------------------------------------------------
 
 
-def draw_examples(family: Family, models: Sequence[Evaluation], tasks: Sequence[str], *, name: str) -> Chart:
+def draw_examples(
+    family: Family, models: Sequence[Evaluation], tasks: Sequence[str], *, name: str, title: str
+) -> Chart:
     """A row per task; A* first, then the models."""
     first = models[0]
     rollouts = [Rollouts.open(one.directory) for one in models]
@@ -190,7 +194,7 @@ def draw_examples(family: Family, models: Sequence[Evaluation], tasks: Sequence[
         bar.set_label("closed as number")
     return Chart(
         name,
-        f"Example searches: {family.label}",
+        title,
         f"{family.note}The same test tasks searched by A* (the run of median length) and "
         "by models (the optimal answer of median length); tasks are those at fixed quantiles of A*'s length that "
         "all models answered optimally. Colour: when a cell was first closed; numbers: the order of closing (mazes) "

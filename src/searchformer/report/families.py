@@ -91,6 +91,11 @@ def model_label(one: Evaluation, family: Family) -> str:
     return f"{label}, {one.model.sequences:,} sequences" if alike > 1 and one.model.sequences else label
 
 
+def titled(title: str, family: Family, of: Sequence[Family]) -> str:
+    """A chart's title; the family is part of it where there are several."""
+    return title if len(of) == 1 else f"{title}: {family.label}"
+
+
 def named(name: str, family: Family, of: Sequence[Family]) -> str:
     """A chart's name; the family is part of it where there are several."""
     return name if len(of) == 1 else f"{name}-{slug(family.label)}"

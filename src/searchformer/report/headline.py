@@ -33,7 +33,7 @@ def bootstrap_headline(label: str, rounds: Sequence[Round]) -> str:
     last = [one for one in rounds if not one.model.control][-1]
     controls = [one for one in rounds if one.model.control][-1:]
     number = last.model.round - start.model.round
-    after = f"After {number} bootstrapping round{'' if number == 1 else 's'}" if number else "Before bootstrapping"
+    after = f"after {number} bootstrapping round{'' if number == 1 else 's'}" if number else "before bootstrapping"
     saved = f"{after}, searches are {compared(last)}"
     if last.lengths.possible:
         saved += f"; that is {with_interval([possible(scores) for scores in last.common])} of the possible saving"

@@ -19,23 +19,24 @@ STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); line-height: 1.55;
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 2.5rem 1.25rem 5rem; }
+main { max-width: 76rem; margin: 0 auto; padding: 2.5rem 1.25rem 5rem; }
 h1 { font-size: 1.9rem; letter-spacing: -.015em; margin: 0 0 .3rem; line-height: 1.2; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .8rem; padding-bottom: .3rem; border-bottom: 1px solid var(--rule); }
 h3 { font-size: 1.02rem; margin: 2.2rem 0 .4rem; }
 p, li { max-width: 46rem; } p.lead { color: var(--soft); margin-top: 0; }
 a { color: var(--accent); text-decoration: none; } a:hover { text-decoration: underline; }
 nav { background: var(--sheet); border: 1px solid var(--rule); border-radius: 10px; padding: .9rem 1.2rem; }
-nav ul { margin: 0; padding: 0; list-style: none; columns: 2 20rem; column-gap: 2rem; } nav li { padding: .1rem 0; }
+nav ul { margin: 0; padding: 0; list-style: none; columns: 2 20rem; column-gap: 2rem; }
+nav li { padding: .1rem 0; break-inside: avoid; }
 .wide { overflow-x: auto; border: 1px solid var(--rule); border-radius: 10px; }
 table { border-collapse: collapse; width: 100%; font-size: .84rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .45rem .7rem; text-align: left; white-space: nowrap; }
 th { background: var(--sheet); color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom;
-  border-bottom: 1px solid var(--rule); min-width: 4.5rem; }
+  border-bottom: 1px solid var(--rule); min-width: 4rem; }
 tbody tr + tr td { border-top: 1px solid var(--rule); } .number { text-align: right; } td small { color: var(--soft); }
 figure { margin: 1rem 0 0; } figure img { display: block; max-width: 100%; height: auto; background: #fff;
   border: 1px solid var(--rule); border-radius: 10px; padding: .8rem; margin: 0 auto; }
-.text { white-space: normal; min-width: 6rem; }
+.text { white-space: normal; min-width: 5rem; }
 th:first-child, td:first-child { position: sticky; left: 0; min-width: 6.5rem; }
 td:first-child { background: var(--paper); }
 p.finding { font-size: 1.12rem; border-left: 3px solid var(--accent); padding-left: .9rem; margin: 1.1rem 0; }

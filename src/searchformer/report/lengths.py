@@ -21,7 +21,7 @@ from searchformer.report.charts import (
     swatch,
     token_scale,
 )
-from searchformer.report.families import Family, families, fewer_rounds, model_label, named
+from searchformer.report.families import Family, families, fewer_rounds, model_label, named, titled
 from searchformer.report.results import Evaluation, Results
 
 
@@ -67,7 +67,7 @@ def histograms(results: Results) -> Iterator[Chart]:
         legend_below(figure, columns=4)
         yield Chart(
             named("length-histograms", family, found),
-            f"Distribution of average-on-optimal length: {family.label}",
+            titled("Distribution of average-on-optimal length", family, found),
             f"{family.note}Trace lengths, first averaged per test task: over the model's optimal answers, and over "
             "runs of non-deterministic A* on the same tasks. Dotted lines: means.",
             figure,
@@ -99,7 +99,7 @@ def box_plots(results: Results) -> Iterator[Chart]:
         legend_below(figure, columns=4)
         yield Chart(
             named("length-boxes", family, found),
-            f"Average-on-optimal length: {family.label}",
+            titled("Average-on-optimal length", family, found),
             f"{family.note}For each test task with an optimal answer, trace lengths are averaged over the optimal "
             "answers (coloured) and over runs of A* (grey). Boxes: quartiles; dotted lines: means; whiskers: the "
             "whole range.",
@@ -187,7 +187,7 @@ def scatter(results: Results) -> Iterator[Chart]:
             axis.set_xlabel("A* [tokens]")
         yield Chart(
             named("length-scatter", family, found),
-            f"A*'s trace length against the model's: {family.label}",
+            titled("A*'s trace length against the model's", family, found),
             f"{family.note}{fewer}Each dot is a test task: mean trace length of A*'s runs against the mean over the "
             "model's answers that end in an optimal, a correct, or a correct but sub-optimal plan. Error bars: "
             "standard deviations. Percentages: share of all answers that a panel is about. Below the diagonal, the "

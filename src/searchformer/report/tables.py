@@ -157,17 +157,17 @@ def search_table(results: Results) -> Table:
 
 ROUNDS = (
     Column("task", "Task", text=True),
-    Column("size", "Size", text=True),
-    Column("sequences", "Training sequences"),
-    Column("rule", "Rule", text=True),
     Column("round", "Round", text=True),
-    Column("seeds", "Seeds"),
-    Column("pass_at_1", "Optimal per answer (%)", 1),
-    Column("tasks", "Tasks compared"),
-    Column("model_tokens", "Search length (tokens)", 1),
-    Column("astar_tokens", "A* on the same tasks (tokens)", 1),
     Column("shorter", "Shorter than A* (%)", 1),
     Column("share_of_possible_saving", "Share of the possible saving (%)", 1),
+    Column("pass_at_1", "Optimal per answer (%)", 1),
+    Column("model_tokens", "Search length (tokens)", 1),
+    Column("astar_tokens", "A* on the same tasks (tokens)", 1),
+    Column("tasks", "Tasks compared"),
+    Column("rule", "Rule", text=True),
+    Column("size", "Size", text=True),
+    Column("sequences", "Training sequences"),
+    Column("seeds", "Seeds"),
 )
 
 
@@ -178,10 +178,10 @@ def bootstrap_table(results: Results) -> Table:
         start, rule = chains[0].start, chain_rule(chains[0])
         for one in rounds_of(chains):
             group = Group(start.task, one.model, start.samples, one.evaluations)
-            kind = (start.task.label, start.model.size or None, start.model.sequences, rule or None)
             optimal, lengths = measure(group, "pass_at_1", scale=100), one.lengths
-            tokens = (lengths.model, lengths.astar, lengths.shorter, lengths.possible)
-            rows.append((*kind, one.label, len(one.common), optimal, one.tasks, *tokens))
+            found = (lengths.shorter, lengths.possible, optimal, lengths.model, lengths.astar, one.tasks)
+            kind = (rule or None, start.model.size or None, start.model.sequences, len(one.common))
+            rows.append((start.task.label, one.label, *found, *kind))
     explained = " ".join(f"Rule {name}: {text}" for name, text in explain_rules(results.rules).items())
     caption = (
         "Start: the model that bootstrapping began with; control: the same fine-tuning on the original traces. Lengths "

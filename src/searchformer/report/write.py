@@ -9,7 +9,7 @@ from pathlib import Path
 
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, read_json, write_json, write_text
+from searchformer.files import REPORT, make_directory, read_json, require_kind, write_json, write_text
 from searchformer.report.charts import Chart, save
 from searchformer.report.figures import draw_all
 from searchformer.report.headline import headlines
@@ -41,6 +41,7 @@ class Report:
 
 def write_report(runs: Sequence[Path], *, out: Path, display: Display | None = None) -> Report:
     """Write a report on everything found below `runs` into `out`; files of an earlier report there are removed."""
+    require_kind(out, REPORT)
     results = load_results(runs)
     drawn = draw_all(results)
     tables = all_tables(results)
