@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from searchformer.commands.options import DomainName
 
 NewFile = Annotated[Path, Parameter(help="File to write.")]
-Model = Annotated[Path, Parameter(help="A model directory, a training run, or the name of a packaged model.")]
+Model = Annotated[Path, Parameter(help="A model directory, a run that has made one, or the name of a packaged model.")]
 
 
 def meta_checkpoint(model: Model, /, *, out: NewFile) -> None:

@@ -26,7 +26,7 @@ class SolveOptions(TaskOptions):
     """Which task, and who plans."""
 
     model: Path | None = None
-    """A model directory, a training run, or the name of a packaged model; the packaged one that fits if left out."""
+    """A model directory, a run that has made one, or a packaged model; if left out, the packaged one that fits."""
     samples: int = Field(default=16, ge=1)
     """Answers to sample from the model."""
     planner: Literal["model", "astar"] = "model"

@@ -133,10 +133,14 @@ class AnswerSampler:
 
     def answers(self, *, samples: int, seed: int, limit: int) -> Iterator[tuple[list[str], bool]]:
         """The tokens of sampled answers, and whether each ended with eos."""
+        import torch
+
         from searchformer.model import load_model
+        from searchformer.model.device import use_fitting_threads
         from searchformer.rollout import Engine
 
         model, vocabulary = load_model(self.directory)
+        use_fitting_threads(model.config.dim, torch.device("cpu"))
         engine = Engine(model, vocabulary, slots=samples)
         most = min(limit, model.config.positions)
         for answer in engine.sample_all([list(self.prompt)], samples=samples, seed=seed, max_tokens=most):
