@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -211,7 +212,9 @@ def test_ctrl_c_keeps_the_answers_there_are_and_says_so(mazes, tmp_path, workers
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "searchformer: interrupted; run the same command again to continue"
+    stands = r"searchformer: interrupted, rollout: [\d,]+ of 64,000 answers; run the same command again to continue"
+    assert re.fullmatch(stands, errors.splitlines()[-1]), errors
+    assert "Traceback" not in errors
     kept = len(answers(tmp_path))
     assert kept > 0
     assert len(set(answers(tmp_path))) == kept

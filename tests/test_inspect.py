@@ -244,7 +244,7 @@ def test_a_mazes_plan_is_marked_on_its_cells():
     record = {"width": 3, "height": 2, "start": [0, 0], "goal": [2, 0], "walls": [[1, 0]]}
     plan = "plan 0 0 plan 0 1 plan 1 1 plan 2 1 plan 2 0"
     picture = draw_plan(maze, maze.encode(record), plan.split(), width=80)
-    assert picture.plain == "S # G\no o o\n\nplan of 5 nodes"
+    assert picture.plain == "S # G\no o o\n\nS start, G goal, # wall, o plan\nplan of 5 nodes"
 
 
 def test_a_workers_way_is_marked_and_docks_stay_to_be_seen():
@@ -252,7 +252,8 @@ def test_a_workers_way_is_marked_and_docks_stay_to_be_seen():
     problem = sokoban.encode({"level": ["######", "#@   #", "# $. #", "#    #", "######"]})
     plan = "plan 1 1 plan 1 2 plan 2 2"
     picture = draw_plan(sokoban, problem, plan.split(), width=80)
-    assert picture.plain == "######\n#@   #\n#o$. #\n#    #\n######\n\nplan of 3 nodes"
+    marks = "@ worker, $ box, . dock, # wall, o plan"
+    assert picture.plain == f"######\n#@   #\n#o$. #\n#    #\n######\n\n{marks}\nplan of 3 nodes"
 
 
 def test_other_plans_are_drawn_state_by_state():
@@ -260,9 +261,9 @@ def test_other_plans_are_drawn_state_by_state():
     problem = np.array([2, 2, 0, 2, 1, 3], dtype=np.int32)
     plan = "plan 0 2 1 3 plan 1 2 0 3 plan 1 2 3 0"
     picture = draw_plan(tiles, problem, plan.split(), width=80)
-    assert picture.plain == " .  2    1  2    1  2\n 1  3    .  3    3  .\n\nplan of 3 nodes"
+    assert picture.plain == " .  2    1  2    1  2\n 1  3    .  3    3  .\n\n. gap\nplan of 3 nodes"
     narrow = draw_plan(tiles, problem, plan.split(), width=5)
-    assert len(narrow.plain.splitlines()) == 10
+    assert len(narrow.plain.splitlines()) == 11
 
 
 def test_inspection_reads_no_traces_but_the_first(made, monkeypatch):

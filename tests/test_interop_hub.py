@@ -132,7 +132,8 @@ def test_an_unknown_model_is_one_line(monkeypatch):
 
 
 def test_a_missing_library_is_said_with_its_extra(monkeypatch):
-    from searchformer.interop.extras import require
+    from searchformer.extras import install_command, require
 
-    with pytest.raises(SearchformerError, match=r"nothing_at_all is not installed: pip install 'searchformer\[hub\]'"):
+    with pytest.raises(SearchformerError, match=r"nothing_at_all is not installed: pip install 'huggingface_hub>="):
         require("nothing_at_all", extra="hub")
+    assert install_command("ray").startswith("pip install 'ray>=")

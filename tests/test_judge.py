@@ -169,6 +169,16 @@ def test_judging_from_python_needs_only_the_task_and_the_answer() -> None:
         searchformer.judge({}, OPTIMAL)
 
 
+def test_levels_with_a_box_on_a_dock_are_judged_as_they_are_solved(tmp_path) -> None:
+    level = {"level": ["######", "#@$ .#", "#  * #", "#    #", "######"]}
+    assert searchformer.judge(level, "rr").verdict == "optimal"
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(json.dumps({**task, "answer": "rr"}) for task in (level, {**LEVEL})))
+    verdicts = [json.loads(line).get("verdict") for line in invoke("judge", "sokoban", path).stdout.splitlines()]
+    assert verdicts[0] == "optimal"
+    assert verdicts[1] in ("optimal", "feasible", "invalid")
+
+
 def test_the_command_prints_a_verdict_per_line(tmp_path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(json.dumps({**MAZE, "answer": answer}) for answer in (OPTIMAL, DETOUR, "plan 1 1")))

@@ -13,7 +13,8 @@ from searchformer.cli import COMMANDS
 
 PACKAGE = Path(searchformer.__file__).parent
 ROOMS = [
-    {"addresses", "digests", "errors", "files", "lifetime", "seeding", "records", "display", "compiling", "options"},
+    {"addresses", "compiling", "digests", "display", "errors", "extras", "files", "lifetime", "options", "records"}
+    | {"seeding"},
     {"engines"},
     {"domains"},
     {"search"},

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.errors import SearchformerError
+from searchformer.files import MARKS, require_kind, write_json
 from searchformer.options import MayChange, OptionsModel
 from searchformer.pretrained import HERE, resolve_model
 from searchformer.recipes.recipe import BootstrapSpec, TrainSpec, load_recipe, make_recipe, result_fields
@@ -133,3 +134,38 @@ def test_a_model_is_given_as_directory_run_or_name(tmp_path):
     assert resolve_model("maze-6x6") == HERE / "maze-6x6"
     with pytest.raises(SearchformerError, match=r"holds no model: .* a packaged model .maze-6x6, sokoban-7x7"):
         resolve_model(tmp_path)
+
+
+def test_a_bootstrap_gives_its_last_rounds_model_and_a_recipe_its_only_one(tmp_path):
+    run = tmp_path / "bootstrap" / "quick"
+    for name in ("round-1", "round-2", "control-2"):
+        (run / name / "train" / "model").mkdir(parents=True)
+        (run / name / "train" / "model" / "model.safetensors").touch()
+    rounds = [{"round": number, "model": f"round-{number}/train/model"} for number in (0, 1, 2)]
+    rounds.append({"round": 2, "control": True, "model": "control-2/train/model"})
+    write_json(run / "bootstrap.json", {"rounds": rounds})
+    last = run / "round-2" / "train" / "model"
+    assert resolve_model(run) == last
+    (tmp_path / "recipe.toml").touch()
+    assert resolve_model(tmp_path) == last
+    (tmp_path / "train" / "quick" / "model").mkdir(parents=True)
+    (tmp_path / "train" / "quick" / "model" / "model.safetensors").touch()
+    with pytest.raises(SearchformerError, match="holds 2 models; choose one of"):
+        resolve_model(tmp_path)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_directory_of_something_else_is_refused(tmp_path, mark):
+    (tmp_path / mark).touch()
+    for kind in {*MARKS.values()}:
+        if kind == MARKS[mark]:
+            require_kind(tmp_path, kind)
+        else:
+            with pytest.raises(SearchformerError, match=f"holds {MARKS[mark]}, and {kind} was to be written there"):
+                require_kind(tmp_path, kind)
+
+
+def test_a_new_directory_and_one_with_other_files_are_nobodys(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    for directory in (tmp_path, tmp_path / "new"):
+        require_kind(directory, MARKS["checkpoint"])

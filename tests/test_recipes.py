@@ -16,7 +16,7 @@ from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset, file_digest
 from searchformer.domains import domain_names
-from searchformer.errors import SearchformerError
+from searchformer.errors import Interrupted, SearchformerError
 from searchformer.files import locked
 from searchformer.model import make_config
 from searchformer.recipes import run as running
@@ -35,7 +35,7 @@ from searchformer.recipes.plan import bootstrap_runs, stages_of, train_runs
 from searchformer.recipes.recipe import DataSpec, load_recipe, make_recipe, result_fields, shipped_names, to_toml
 from searchformer.recipes.run import Outcome, RecipeRunner, run_recipe
 from searchformer.tokens.steps import Cutter, token_kinds
-from searchformer.train.launch import train_command
+from searchformer.train.launch import launch, train_command
 
 SMALL = "dim=16,layers=2,heads=2,ffn=24"
 MICRO = """
@@ -591,15 +591,35 @@ def test_two_runs_in_one_directory_do_not_mix(tmp_path):
         start(micro(tmp_path), tmp_path / "run")
 
 
-def test_several_processes_train_under_torchrun(tmp_path):
-    recipe = micro(tmp_path, "train.processes=2", "train.plan_only=[false, true]")
+def test_a_recipes_training_runs_have_its_options(tmp_path):
+    recipe = micro(tmp_path, "train.plan_only=[false, true]")
     runner = RecipeRunner(recipe, tmp_path, stages_of(recipe), Heard(), 1)
-    commands = [
-        train_command(runner.train_options(run), tmp_path, processes=run.spec.processes) for run in train_runs(recipe)
-    ]
-    assert all("torch.distributed.run" in command and "--nproc-per-node=2" in command for command in commands)
+    commands = [train_command(runner.train_options(run), tmp_path) for run in train_runs(recipe)]
     assert ["--plan-only" in command for command in commands] == [False, True]
     assert "--lr=0.001" in commands[0]
+
+
+def test_several_processes_are_told_of_each_other_and_end_together(tmp_path):
+    import sys
+
+    tell = (
+        "import os; open(os.environ['RANK'], 'w').write(' '.join(map(os.environ.get, ('WORLD_SIZE', 'MASTER_PORT'))))"
+    )
+    assert launch([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {tell}"], processes=2) == 0
+    told = [(tmp_path / rank).read_text().split() for rank in "01"]
+    assert told[0] == told[1]
+    assert told[0][0] == "2"
+    fail = "import os, sys, time; sys.exit(7) if os.environ['RANK'] == '1' else time.sleep(600)"
+    assert launch([sys.executable, "-c", fail], processes=2) == 7
+
+
+def test_ctrl_c_says_which_stage_it_came_in(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise Interrupted("generate maze: 3 of 40 tasks")
+
+    monkeypatch.setattr("searchformer.dataset.generate.generate", interrupted)
+    with pytest.raises(Interrupted, match=r"^stage 1 of \d+, data/maze: generate maze: 3 of 40 tasks$"):
+        start(micro(tmp_path), tmp_path / "run")
 
 
 def test_a_launched_command_ends_with_the_process_that_launched_it(tmp_path):

@@ -31,16 +31,24 @@ from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Measured
 from searchformer.files import read_json, write_json
-from searchformer.report.charts import slug, thousands
+from searchformer.report.charts import grid, slug, thousands
 from searchformer.report.diagnostics import smoothed
 from searchformer.report.examples import example_of, make_board, typical_sample
 from searchformer.report.families import fewer_rounds
+from searchformer.report.headline import headlines
 from searchformer.report.kinds import TaskKind, size_order
 from searchformer.report.performance import pass_at_k
 from searchformer.report.results import Results, load_results
-from searchformer.report.rounds import bootstrap_rounds, optimal_in_both, round_lengths
+from searchformer.report.rounds import bootstrap_rounds
+from searchformer.report.saving import optimal_in_both, rounds_of
 from searchformer.report.tables import Column, Table, all_tables, to_csv, to_html, to_latex, to_markdown
 from searchformer.report.write import Report, write_report
+
+FIGURE_NAMES = (
+    *("accuracy-against-length", "training-sequences", "task-size", "bootstrap-length", "length-histograms"),
+    *("length-boxes", "length-scatter", "sequence-lengths", "training-curves", "trace-validity", "pass-at-k"),
+    "searches",
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +69,8 @@ def rows_of(report: Report, name: str) -> list[dict[str, str]]:
 
 def test_every_figure_is_drawn_when_all_results_are_there(report: Report) -> None:
     assert report.left_out == ()
-    assert {chart.name[:2] for chart in report.charts} == {f"{number:02d}" for number in range(1, 13)}
+    kinds = {figure for figure in FIGURE_NAMES for chart in report.charts if chart.name.startswith(figure)}
+    assert kinds == set(FIGURE_NAMES)
     for chart in report.charts:
         for ending in ("png", "pdf", "csv"):
             assert (report.directory / "figures" / f"{chart.name}.{ending}").stat().st_size > 100
@@ -128,6 +137,9 @@ def test_the_page_needs_nothing_but_itself_and_links_to_files_that_exist(report:
             assert reference[1:] in page.ids
         elif not reference.startswith("data:image/png;base64,"):
             assert (report.directory / reference).is_file()
+    assert re.findall(r">Figure (\d+)\.[^<]*</h3>", text) == [str(n + 1) for n in range(len(report.charts))]
+    assert re.findall(r">Table (\d+)\.[^<]*</h3>", text) == [str(n + 1) for n in range(len(report.tables))]
+    assert len(re.findall('class="finding"', text)) == len(report.headlines) > 0
     pictures = [reference for reference in page.references if reference.startswith("data:")]
     assert len(pictures) == len(report.charts)
 
@@ -144,13 +156,12 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
 def test_missing_input_leaves_figures_out_with_a_line_each(tmp_path: Path) -> None:
     write_data_set(tmp_path / "run" / "data")
     report = write_report([tmp_path / "run"], out=tmp_path / "out")
-    assert [chart.name for chart in report.charts] == ["08-sequence-lengths"]
+    assert [chart.name for chart in report.charts] == ["sequence-lengths"]
     assert len(report.left_out) == 11
-    assert (
-        "Figure 9 training curves is left out: needs a training run's metrics.jsonl below the runs" in report.left_out
-    )
+    assert "No figure of training curves: needs a training run's metrics.jsonl below the runs" in report.left_out
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Figure 9 training curves is left out" in page
+    assert "No figure of training curves" in page
+    assert "Figure 1. Sequence lengths" in page
 
 
 def test_a_second_report_leaves_no_figure_of_the_first_behind(tmp_path: Path) -> None:
@@ -161,7 +172,7 @@ def test_a_second_report_leaves_no_figure_of_the_first_behind(tmp_path: Path) ->
     write_report([tmp_path / "data"], out=tmp_path / "out")
     write_report([tmp_path / "training"], out=tmp_path / "out")
     pictures = [path.name for path in (tmp_path / "out" / "figures").glob("*.png")]
-    assert pictures == ["09-training-curves.png"]
+    assert pictures == ["training-curves.png"]
     assert (tmp_path / "out" / "mine.txt").read_text() == "kept"
 
 
@@ -186,7 +197,7 @@ def test_the_command_writes_a_report_and_prints_json(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout.splitlines()[-1])
     assert Path(printed["report"]).is_file()
-    assert "figures/08-sequence-lengths.png" in printed["files"]
+    assert "figures/sequence-lengths.png" in printed["files"]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -373,6 +384,7 @@ def test_kinds_of_tasks_in_words() -> None:
     sokoban = TaskKind.of("sokoban", SOKOBAN_7, deterministic=False)
     assert sokoban.label == "sokoban 7×7, 2 walls, 2 boxes"
     assert TaskKind.of("maze", MAZE_8, deterministic=True).label == "maze 8×8, deterministic"
+    assert TaskKind.of("maze", {**MAZE_8, "smallest": 4}, deterministic=False).label == "maze 4×4 to 8×8"
     one_box = {"width": 5, "height": 6, "walls": 0, "boxes": 1, "max_cost": 99, "tokens_format": "paper"}
     assert TaskKind.of("sokoban", one_box, deterministic=False).label == "sokoban 5×6, 1 box"
     assert TaskKind.of("towers", {"disks": 3, "max_cost": None}, deterministic=False).label == "towers 3 disks"
@@ -382,7 +394,7 @@ def test_kinds_of_tasks_in_words() -> None:
 
 
 def test_training_sequences_are_drawn_with_the_criterion_of_their_data(report: Report) -> None:
-    rows = rows_of(report, "02-training-sequences")
+    rows = rows_of(report, "training-sequences")
     criteria = {row["task"]: row["metric"] for row in rows}
     assert criteria == {"maze 6×6": "any_optimal", "maze 6×6, deterministic": "exact_match"}
     assert {(row["size"], row["seeds"]) for row in rows} == {("15M", "3"), ("46M", "1")}
@@ -395,14 +407,65 @@ def test_bootstrap_rounds_compare_tasks_that_start_and_round_both_answered(tmp_p
     rows = optimal_in_both(start, after)
     assert rows.tolist() == (start.optimal[:, 0] & after.optimal[:, 0]).tolist()
     assert 0 < rows.sum() < after.optimal.sum()
-    model, astar, tasks = round_lengths(chain, chain.evaluations[1])
-    assert tasks == rows.sum()
-    assert model.value == pytest.approx(after.trace_length[rows, 0].mean())
-    assert astar.value == pytest.approx(after.astar_lengths[rows].mean())
+    one = rounds_of([chain])[1]
+    assert (one.label, one.tasks) == ("round 1", rows.sum())
+    model, astar = after.trace_length[rows, 0].mean(), after.astar_lengths[rows].mean()
+    assert one.lengths.model.value == pytest.approx(model)
+    assert one.lengths.astar.value == pytest.approx(astar)
+    assert one.lengths.shorter.value == pytest.approx(100 * (1 - model / astar))
+    assert one.lengths.possible is not None
+    least = after.shortest_searches[rows].mean()
+    assert one.lengths.possible.value == pytest.approx(100 * (astar - model) / (astar - least))
+
+
+def test_every_round_of_a_bootstrap_has_its_share_of_the_possible_saving(tmp_path: Path) -> None:
+    write_bootstrap(tmp_path, rounds=2, tasks=30, samples=2, rule="paper, fresh tasks")
+    results = load_results([tmp_path])
+    table = next(table for table in all_tables(results) if table.name == "bootstrapping")
+    cells = [dict(zip((column.key for column in table.columns), row, strict=True)) for row in table.rows]
+    assert [row["round"] for row in cells] == ["start", "round 1", "round 2", "control 2"]
+    assert {row["rule"] for row in cells} == {"paper, fresh tasks"}
+    savings = [row["share_of_possible_saving"].value for row in cells]
+    assert savings[0] < savings[1] < savings[2] > savings[3]
+    assert "Rule paper: of a task's answers that are shorter than its trace, the shortest trace" in table.caption
+    assert "Rule fresh tasks: every round samples" in table.caption
+
+
+def test_the_headline_of_a_bootstrap_says_what_was_found_with_its_interval(tmp_path: Path) -> None:
+    write_bootstrap(tmp_path / "run", rounds=2, tasks=40, samples=2, rule="paper")
+    results = load_results([tmp_path])
+    (sentence,) = headlines(results)
+    (chain,) = results.chains
+    lengths = rounds_of([chain])[2].lengths
+    found = re.search(r"searches are ([\d.]+)% shorter than A\*’s \(95% interval ([\d.]+)% to ([\d.]+)%\)", sentence)
+    assert found, sentence
+    value, low, high = map(float, found.groups())
+    assert value == pytest.approx(lengths.shorter.value, abs=0.05)
+    assert low < value < high
+    assert lengths.possible is not None
+    assert f"{lengths.possible.value:.1f}% (95% interval" in sentence
+    assert sentence.startswith("maze 6×6, 15M, 10,000 sequences, rule paper: after 2 bootstrapping rounds, ")
+    assert "the control: " in sentence
+
+
+def test_without_a_bootstrap_the_headline_is_about_the_best_model(tmp_path: Path) -> None:
+    for seed, skill in enumerate((0.5, 0.7)):
+        write_evaluation(tmp_path / f"good-{seed}", skill=skill, seed=seed, tasks=20)
+    write_evaluation(tmp_path / "bad", skill=0.1, sequences=10, tasks=20)
+    (sentence,) = headlines(load_results([tmp_path]))
+    assert sentence.startswith("maze 6×6: 15M search-augmented, 10,000 training sequences: ")
+    assert "standard error over 2 seeds) of answers are optimal" in sentence
+
+
+def test_longer_searches_are_called_longer(tmp_path: Path) -> None:
+    for round_, stretch in enumerate((1.0, 1.3)):
+        write_evaluation(tmp_path / f"round-{round_}", round_=round_, shorter=stretch, tasks=20)
+    (sentence,) = headlines(load_results([tmp_path]))
+    assert re.search(r"searches are [\d.]+% longer than A\*’s \(95% interval [\d.]+% to", sentence)
 
 
 def test_shorter_traces_show_as_such_by_round_and_the_control_does_not(report: Report) -> None:
-    rows = [row for row in rows_of(report, "04-bootstrap-length") if row["run"].startswith("sokoban")]
+    rows = [row for row in rows_of(report, "bootstrap-length") if row["run"].startswith("sokoban")]
     shorter = [float(row["shorter_percent"]) for row in rows]
     assert [row["model"] for row in rows][-1] == "control, round 2"
     assert shorter == pytest.approx([0, 11, 22, 0], abs=2)
@@ -419,7 +482,7 @@ def test_long_chains_keep_start_last_round_and_a_control(tmp_path: Path) -> None
 
 
 def test_violations_are_counted_by_kind(report: Report) -> None:
-    rows = rows_of(report, "10-trace-validity")
+    rows = rows_of(report, "trace-validity")
     by_model: dict[tuple[str, str, str], float] = {}
     for row in rows:
         key = (row["task"], row["model"], row["sequences"])
@@ -430,8 +493,8 @@ def test_violations_are_counted_by_kind(report: Report) -> None:
 
 
 def test_pass_at_k_curves_end_where_any_of_all_answers_does(report: Report) -> None:
-    rows = [row for row in rows_of(report, "11-pass-at-k") if row["curve"] == "pass_at_k" and row["k"] == "8"]
-    table = next(table for table in report.tables if table.name == "01-performance")
+    rows = [row for row in rows_of(report, "pass-at-k") if row["curve"] == "pass_at_k" and row["k"] == "8"]
+    table = next(table for table in report.tables if table.name == "performance")
     keys = [column.key for column in table.columns]
     optimal = {}
     for row in table.rows:
@@ -443,7 +506,7 @@ def test_pass_at_k_curves_end_where_any_of_all_answers_does(report: Report) -> N
 
 
 def test_quartiles_of_data_sets_are_those_of_their_columns(report: Report, tmp_path: Path) -> None:
-    row = next(row for row in rows_of(report, "08-sequence-lengths") if row["parts"] == "trace+plan")
+    row = next(row for row in rows_of(report, "sequence-lengths") if row["parts"] == "trace+plan")
     table = pq.read_table(report.directory.parent / "runs" / row["data_set"] / f"{row['split']}-00000.parquet")
     lengths = table["trace_length"].to_numpy() + table["plan_length"].to_numpy()
     assert float(row["median"]) == np.median(lengths)
@@ -451,7 +514,7 @@ def test_quartiles_of_data_sets_are_those_of_their_columns(report: Report, tmp_p
 
 
 def test_example_searches_show_astar_and_models_on_the_same_tasks(report: Report) -> None:
-    rows = rows_of(report, "12-searches")
+    rows = rows_of(report, "searches")
     planners = {row["planner"] for row in rows}
     assert planners == {"A*", "search-augmented", "Searchformer, round 2"}
     tasks = {row["task_id"] for row in rows}
@@ -495,6 +558,13 @@ def test_a_running_mean_keeps_constants_and_length() -> None:
     points = np.column_stack([np.arange(400.0), np.full(400, 3.0)])
     assert smoothed(points) == pytest.approx(points)
     assert len(smoothed(points[:5])) == 5
+
+
+@pytest.mark.parametrize(("panels", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3), (6, 3), (8, 2), (9, 3)])
+def test_panels_leave_few_places_empty(panels: int, columns: int) -> None:
+    _, axes = grid(panels)
+    assert len(axes) == panels
+    assert axes[0].get_subplotspec().get_gridspec().ncols == columns
 
 
 def test_words_for_numbers_and_file_names() -> None:

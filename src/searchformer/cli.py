@@ -21,6 +21,7 @@ from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__, compiling
 from searchformer.errors import Interrupted, SearchformerError, cut
+from searchformer.lifetime import speaks
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
@@ -59,6 +60,8 @@ GROUPS = {
     ),
 }
 """Commands of several kinds: a function per kind in `commands/import_.py` and `commands/export_.py`."""
+RESUMABLE = ("generate", "merge", "train", "rollout", "evaluate", "report", "bootstrap", "run", *GROUPS)
+"""Commands that continue where they were interrupted, or do the little that is left anew."""
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
@@ -111,7 +114,9 @@ def run(words: Sequence[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         stands = f", {interrupt}" if isinstance(interrupt, Interrupted) else ""
-        print(f"searchformer: interrupted{stands}; run the same command again to continue", file=sys.stderr)
+        goes_on = "; run the same command again to continue" if command in RESUMABLE else ""
+        if speaks():
+            print(f"searchformer: interrupted{stands}{goes_on}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever reads our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

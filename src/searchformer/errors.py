@@ -13,6 +13,11 @@ class SearchformerError(Exception):
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, after what could be saved was saved. The message says where the work stands."""
 
+    @classmethod
+    def within(cls, place: str, interrupt: KeyboardInterrupt) -> "Interrupted":
+        """The interrupt of a part, as that of the whole: what it says comes after `place`."""
+        return cls(f"{place}: {interrupt}" if isinstance(interrupt, Interrupted) else place)
+
 
 def shown(value: Any) -> str:
     """A value as a message quotes it: as Python writes it, in one line, cut to the first characters."""

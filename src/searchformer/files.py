@@ -136,6 +136,30 @@ def locked(directory: Path, *, doing: str, name: str = LOCK, wait_seconds: float
         raise SearchformerError(f"another process is {doing} in {directory}; wait for it") from None
 
 
+DATA_SET, TRAINING_RUN, ROLLOUTS = "a data set", "a training run", "rollouts"
+BOOTSTRAP_RUN, RECIPE_RUN, REPORT = "a bootstrap run", "the run of a recipe", "a report"
+MARKS = {
+    "recipe.toml": RECIPE_RUN,
+    "bootstrap.json": BOOTSTRAP_RUN,
+    "options.json": BOOTSTRAP_RUN,
+    "metrics.jsonl": TRAINING_RUN,
+    "checkpoint": TRAINING_RUN,
+    "model.safetensors": "a model",
+    "tasks.parquet": ROLLOUTS,
+    "manifest.json": DATA_SET,
+    ".work": DATA_SET,
+    "report.json": REPORT,
+}
+"""What tells whose a directory is; rollouts have a manifest too, so theirs comes first."""
+
+
+def require_kind(directory: Path, kind: str) -> None:
+    """Raise if a directory that is to become `kind`, or to be continued as such, belongs to something else."""
+    found = next((owner for mark, owner in MARKS.items() if (directory / mark).exists()), kind)
+    if found != kind:
+        raise SearchformerError(f"{directory} holds {found}, and {kind} was to be written there; choose another --out")
+
+
 def require_same(found: Mapping[str, Any], asked: Mapping[str, Any], *, where: Path, what: str) -> None:
     """Raise, naming what differs, unless what `where` holds (`what`) was made with the options asked for.
 

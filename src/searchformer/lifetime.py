@@ -80,6 +80,15 @@ def held_back(*, raise_after: bool = True) -> Iterator[Interrupts]:
         handlers[came[0]](came[0], None)
 
 
+LAUNCHED = "SEARCHFORMER_LAUNCHED"
+"""Set in processes that a command has started: it is the one that tells the user of Ctrl-C."""
+
+
+def speaks() -> bool:
+    """Whether this process tells the user that it was interrupted: one of many training processes does."""
+    return LAUNCHED not in os.environ and os.environ.get("RANK", "0") == "0"
+
+
 def tied(command: list[str]) -> list[str]:
     """A command for `subprocess` that ends with this process; on Linux only, elsewhere the command as it is."""
     return [sys.executable, "-c", _TIED, *command] if sys.platform == "linux" else command

@@ -42,7 +42,7 @@ class BootstrapOptions(RoundsOptions):
     """A model, its data set, and what to do in every round."""
 
     model: Path
-    """The model to begin with: a model directory, a training run, or the name of a packaged model."""
+    """The model to begin with: a model directory, a run that has made one, or the name of a packaged model."""
     data: Path
     """Directory of its data set."""
     eval_data: Path | None = None

@@ -24,10 +24,10 @@ from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
 from searchformer.engines.base import Engine
 from searchformer.engines.local import LocalEngine
-from searchformer.errors import SearchformerError
+from searchformer.errors import Interrupted, SearchformerError
 from searchformer.evaluate.evaluation import evaluate
 from searchformer.evaluate.verdicts import verdicts_of
-from searchformer.files import locked, read_json, require_same, write_json
+from searchformer.files import BOOTSTRAP_RUN, locked, read_json, require_kind, require_same, write_json
 from searchformer.model.storage import WEIGHTS
 from searchformer.rollout.options import RolloutOptions
 from searchformer.rollout.store import Rollouts
@@ -41,8 +41,21 @@ def bootstrap(
 ) -> dict[str, Any]:
     """Run all rounds, or continue those in `out`; returns what bootstrap.json says."""
     rule_named(options.rule)
+    require_kind(out, BOOTSTRAP_RUN)
     with locked(out, doing="bootstrapping"):
-        return _bootstrap(options, out, display or Silent(), engine or LocalEngine())
+        try:
+            return _bootstrap(options, out, display or Silent(), engine or LocalEngine())
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted.within(_stands(options, out), interrupt) from None
+
+
+def _stands(options: BootstrapOptions, out: Path) -> str:
+    """How many rounds are complete, in words."""
+    path = out / "bootstrap.json"
+    rounds = read_json(path, what="bootstrap run")["rounds"] if path.exists() else []
+    done = [entry for entry in rounds if entry["round"] and not entry["control"]]
+    controls = f" and {len(rounds) - 1 - len(done)} controls" if options.control and len(done) == options.rounds else ""
+    return f"{len(done)} of {options.rounds} rounds{controls} complete in {out}"
 
 
 def _bootstrap(options: BootstrapOptions, out: Path, display: Display, engine: Engine) -> dict[str, Any]:
@@ -143,7 +156,7 @@ def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path,
         device=options.device,
         **options.model_dump(include=set(LearningOptions.model_fields)),
     )
-    code = launch(train_command(training, out, processes=options.processes, bootstrap_round=number))
+    code = launch(train_command(training, out, bootstrap_round=number), processes=options.processes)
     if code:
         raise SearchformerError(f"fine-tuning ended with exit code {code}; run the same command again to continue")
     write_json(folder / "trained.json", {"model": "train/model", "steps": options.steps})

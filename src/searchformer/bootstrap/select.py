@@ -40,12 +40,14 @@ class Rule:
 
 RULES = {
     "paper": Rule("the shortest trace that ends in an optimal plan"),
-    "several": Rule("the four shortest different ones", keep=4),
+    "several": Rule("the four shortest different traces that end in an optimal plan", keep=4),
     "sound": Rule(
-        "the shortest that is a true search, legal but for the order of closing and children left out", "trace_sound"
+        "the shortest with an optimal plan that is a true search: legal but for the order of closing and children "
+        "left out",
+        "trace_sound",
     ),
-    "several-sound": Rule("the four shortest different true searches", "trace_sound", keep=4),
-    "legal": Rule("the shortest that is also a legal execution of the data's algorithm", "trace_legal"),
+    "several-sound": Rule("the four shortest different true searches with an optimal plan", "trace_sound", keep=4),
+    "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }
 
 

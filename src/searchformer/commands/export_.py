@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from searchformer.commands.options import DomainName
 
 NewFile = Annotated[Path, Parameter(help="File to write.")]
-Model = Annotated[Path, Parameter(help="A model directory, a training run, or the name of a packaged model.")]
+Model = Annotated[Path, Parameter(help="A model directory, a run that has made one, or the name of a packaged model.")]
 
 
 def meta_checkpoint(model: Model, /, *, out: NewFile) -> None:
@@ -35,7 +35,7 @@ def hub(
     """
     from searchformer.dataset.store import MANIFEST, Dataset
     from searchformer.errors import SearchformerError
-    from searchformer.interop.extras import require
+    from searchformer.extras import require
     from searchformer.interop.models import load
 
     interop = require("huggingface_hub", extra="hub") and require("searchformer.interop.hub", extra="hub")

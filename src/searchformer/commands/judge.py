@@ -46,20 +46,26 @@ def run(
     from searchformer.commands.tasks import TaskFile
     from searchformer.domains import make_domain
     from searchformer.errors import SearchformerError
-    from searchformer.evaluate.judge import Judge
+    from searchformer.evaluate.judge import Judge, read_task
     from searchformer.search import Options
 
-    made = make_domain(domain, domain_settings(domain, settings))
+    given = domain_settings(domain, settings)
+    make_domain(domain, given)  # wrong settings show before anything is read
     limits = Options(max_expansions=options.max_expansions)
-    judge = Judge(made, limits=limits, **options.model_dump(exclude={"max_expansions", "strict"}))
+    judges: dict[str, Judge] = {}
     tasks, verdicts = TaskFile(file, strict=options.strict), Counter[str]()
     for place, task in tasks:
         with tasks.line(place):
             answer, claim = task.pop("answer", None), task.pop("claimed_moves", None)
+            made, problem = read_task(task, name=domain, settings=given)
+            variant = made.model_dump_json()
+            if variant not in judges:
+                judges[variant] = Judge(made, limits=limits, **options.model_dump(exclude={"max_expansions", "strict"}))
+            judge = judges[variant]
             if claim is not None and answer is None:
-                shown = _judged_claim(judge.optimal_length(made.encode(task)), claim)
+                shown = _judged_claim(judge.optimal_length(problem), claim)
             elif isinstance(answer, str):
-                shown = _shown(judge.judge_text(made.encode(task), answer))
+                shown = _shown(judge.judge_text(problem, answer))
             else:
                 raise SearchformerError(f'expected "answer", a text of tokens; found {answer!r}')
             verdicts[shown["verdict"]] += 1

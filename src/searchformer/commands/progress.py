@@ -10,6 +10,7 @@ from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from searchformer.display import Update
+from searchformer.errors import Interrupted
 
 PLAIN_SECONDS = 10.0
 """Between plain lines."""
@@ -28,17 +29,24 @@ class TerminalDisplay:
     def bar(self, title: str, *, unit: str) -> Iterator[Update]:
         """Show progress while a block runs, from the first update on: time spent on preparations has no rate."""
         bar: _Bar | _PlainLines | None = None
+        stands = ""
         with contextlib.ExitStack() as stack:
 
             def update(done: int, total: int, note: str) -> None:
-                nonlocal bar
+                nonlocal bar, stands
+                stands = f"{title}: {done:,} of {total:,} {unit}"
                 if bar is None and sys.stderr.isatty():
                     bar = _Bar(title, unit)
                     stack.enter_context(bar.progress)
                 bar = bar or _PlainLines(title, unit)
                 bar.update(done, total, note)
 
-            yield update
+            try:
+                yield update
+            except KeyboardInterrupt as interrupt:
+                if isinstance(interrupt, Interrupted) or not stands:
+                    raise
+                raise Interrupted(stands) from None
 
 
 class CompilingNote:

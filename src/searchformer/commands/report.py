@@ -26,10 +26,11 @@ def run(
 
     display = TerminalDisplay()
     report = write_report([read_copy(each) for each in (run, *runs)], out=out, display=display)
-    for line in (report.found, *report.left_out):
+    for line in (report.found, *report.left_out, *report.headlines):
         display.say(line)
     page = report.directory / "report.html"
     if as_json:
-        print(json.dumps({"report": str(page), "files": report.files, "left_out": report.left_out}))
+        found = {"headlines": report.headlines, "files": report.files, "left_out": report.left_out}
+        print(json.dumps({"report": str(page), **found}))
     else:
         print(f"wrote {len(report.files)} files; open {page}")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from searchformer.commands.options import Flat
 from searchformer.errors import SearchformerError
+from searchformer.extras import install_command
 from searchformer.web.options import ServeOptions
 from searchformer.web.records import MAX_REQUEST
 
@@ -20,7 +21,7 @@ def run(*, options: Annotated[ServeOptions, Flat] = ServeOptions()) -> None:
     """
     missing = [name for name in ("fastapi", "uvicorn", "websockets") if not importlib.util.find_spec(name)]
     if missing:
-        raise SearchformerError(f"the browser app needs {', '.join(missing)}: pip install 'searchformer[web]'")
+        raise SearchformerError(f"the browser app needs {', '.join(missing)}: {install_command('web')}")
     import uvicorn
 
     from searchformer.web.app import make_app

@@ -26,7 +26,7 @@ class SolveOptions(TaskOptions):
     """Which task, and who plans."""
 
     model: Path | None = None
-    """A model directory, a training run, or the name of a packaged model; the packaged one that fits if left out."""
+    """A model directory, a run that has made one, or a packaged model; if left out, the packaged one that fits."""
     samples: int = Field(default=16, ge=1)
     """Answers to sample from the model."""
     planner: Literal["model", "astar"] = "model"
@@ -117,14 +117,16 @@ def _record(solution: "Solution", notes: list[str], *, model: Path | None, seed:
 
 def _show(solution: "Solution", title: str, *, model: str) -> None:
     """The solution for people: drawing, moves, verdict, and what the searches took."""
+    from searchformer.search.drawing import draw_plan, legend
+
     console = Console(highlight=False, soft_wrap=True)
     domain, problem = solution.task.domain, solution.task.problem
     console.print(f"{domain.name}: {title}", markup=False)
     if not solution.solvable:
-        _draw(console, domain.draw(problem))
+        picture = domain.draw(problem)
+        _draw(console, f"{picture}\n\n{legend(domain, picture)}".rstrip())
         console.print(f"unsolvable: no plan exists; A* closed all {solution.effort.closed:,} nodes that can be reached")
         return
-    from searchformer.search.drawing import draw_plan
     from searchformer.solve import plan_tokens
 
     _draw(console, draw_plan(domain, problem, plan_tokens(solution), width=console.width))
@@ -179,6 +181,10 @@ def _animate(solution: "Solution") -> None:
     if not console.is_terminal:
         return
     frames = frames_of(solution)
+    wide = max((len(row) for row in frames[-1].split("\n")), default=0) if frames else 0
+    if wide > console.width:
+        console.print(f"(the animation takes {wide} columns)")
+        return
     pause = min(FRAME_SECONDS, ANIMATION_SECONDS / max(len(frames), 1))
     with Live(console=console, auto_refresh=False) as live:
         for frame in frames:
@@ -188,6 +194,7 @@ def _animate(solution: "Solution") -> None:
 
 def frames_of(solution: "Solution") -> list[str]:
     """A drawing per event. Where a state is one mark in the drawing, earlier ones stay: + is open, x is closed."""
+    from searchformer.search.drawing import legend
     from searchformer.search.world import as_array
     from searchformer.solve import search_events
 
@@ -195,6 +202,9 @@ def frames_of(solution: "Solution") -> list[str]:
     events, plain = list(search_events(solution)), domain.draw(problem)
     who = "the model" if solution.planner == "model" else "A*"
     marked, frames = list(plain), []
+    marks = legend(domain, plain)
+    if marks and "." in plain and "." not in domain.marks:
+        marks += ", o now, + open, x closed"
     for number, event in enumerate(events, start=1):
         drawn = plain if event.state is None else domain.draw(problem, as_array(event.state))
         changed = [at for at, (old, new) in enumerate(zip(plain, drawn, strict=True)) if old != new]
@@ -203,7 +213,7 @@ def frames_of(solution: "Solution") -> list[str]:
             if plain[changed[0]] == ".":
                 marked[changed[0]] = "x" if event.closes else "+"
         verb = "closes" if event.closes else "creates"
-        unknown = ", a state it had not reached" if event.state is None else ""
+        unknown = ", never reached" if event.state is None else ""
         caption = f"step {number} of {len(events)}: {who} {verb} (g {event.cost}, h {event.estimate}){unknown}"
-        frames.append(f"{drawn}\n\n{caption}")
+        frames.append(f"{drawn}\n\n{marks}\n{caption}")
     return frames

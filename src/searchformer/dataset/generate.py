@@ -29,7 +29,7 @@ from searchformer.display import Display, Silent
 from searchformer.engines.base import Engine
 from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
-from searchformer.files import LOCK, locked, make_directory, read_json, require_same, write_json
+from searchformer.files import DATA_SET, LOCK, locked, make_directory, read_json, require_kind, require_same, write_json
 from searchformer.tokens.vocabulary import Vocabulary
 
 WORK = ".work"
@@ -45,6 +45,7 @@ def generate(
     engine: Engine | None = None,
 ) -> Manifest:
     """Make the data set that `config` describes in `out`; with `append`, add `config.tasks` tasks to the one there."""
+    require_kind(out, DATA_SET)
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:

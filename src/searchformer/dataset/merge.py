@@ -12,7 +12,7 @@ from typing import Any
 from searchformer.dataset.store import MANIFEST, SPLITS, Dataset, Manifest, file_digest, finish
 from searchformer.domains import Domain, TaskError, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.files import locked, make_directory, replacing
+from searchformer.files import DATA_SET, locked, make_directory, replacing, require_kind
 
 
 def merge(sources: Sequence[Path], out: Path) -> Manifest:
@@ -26,6 +26,7 @@ def merge(sources: Sequence[Path], out: Path) -> Manifest:
         first.vocabulary.require_same(part.vocabulary, mine=str(first.directory), theirs=str(part.directory))
         _require_expressible(part, domain)
     _require_different(parts)
+    require_kind(out, DATA_SET)
     make_directory(out)
     with locked(out, doing="merging"):
         if (out / MANIFEST).exists():

@@ -103,6 +103,8 @@ class Domain(BaseModel):
     """False for rules that numba cannot compile: they run as plain Python."""
     max_children: ClassVar[int] = 4
     """Most successors of a state."""
+    marks: ClassVar[dict[str, str]] = {}
+    """What the characters of `draw` stand for, for a legend."""
     shares_layouts: ClassVar[bool] = False
     """Whether several tasks may be drawn on one layout (`--start-goal-pairs`)."""
 

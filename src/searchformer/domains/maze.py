@@ -193,6 +193,7 @@ class Maze(Domain):
 
     name: ClassVar[str] = "maze"
     words: ClassVar[tuple[str, ...]] = ("start", "goal", "wall")
+    marks: ClassVar[dict[str, str]] = {"S": "start", "G": "goal", "#": "wall"}
     shares_layouts: ClassVar[bool] = True
 
     width: int = Field(10, ge=2, le=LARGEST, description="cells from left to right")

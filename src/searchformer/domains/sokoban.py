@@ -247,6 +247,10 @@ class Sokoban(Domain):
     """Push every box onto a dock, in as few of the worker's steps as possible."""
 
     name: ClassVar[str] = "sokoban"
+    marks: ClassVar[dict[str, str]] = {
+        **{"@": "worker", "$": "box", ".": "dock"},
+        **{"+": "worker on a dock", "*": "box on a dock", "#": "wall"},
+    }
     words: ClassVar[tuple[str, ...]] = ("worker", "box", "dock", "wall")
 
     width: int = Field(7, ge=5, le=LARGEST, description="cells from left to right, border included")

@@ -54,6 +54,7 @@ class Tiles(Domain):
     """Slide tiles into order. Tasks are drawn by random slides from the goal."""
 
     name: ClassVar[str] = "tiles"
+    marks: ClassVar[dict[str, str]] = {".": "gap"}
     words: ClassVar[tuple[str, ...]] = ("tiles",)
     rules: ClassVar[Rules] = Rules(successors, heuristic, write_prompt, write_state, sample_task)
     width: int = Field(3, ge=2, le=16, description="tiles from left to right")

@@ -15,6 +15,7 @@ from typing import Any
 from searchformer.engines.base import Attempts, Crew, Done, MakeJob, Told
 from searchformer.engines.local import SAVE_SECONDS, events_of
 from searchformer.errors import SearchformerError, cut
+from searchformer.extras import require
 
 POLL_SECONDS = 0.5
 """How often busy workers are asked how far they are."""
@@ -195,8 +196,4 @@ def _reason(error: Exception) -> str:
 
 
 def _require_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise SearchformerError("Ray is not installed; install it with `pip install 'searchformer[ray]'`") from None
-    return ray
+    return require("ray", extra="ray")

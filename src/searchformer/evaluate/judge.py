@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from searchformer.domains import Domain, make_domain
+from searchformer.domains import Domain, TaskError, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.answers import answer_tokens
 from searchformer.records import Verdict
@@ -147,6 +147,25 @@ def domain_of(task: dict[str, Any]) -> str:
     raise SearchformerError('a task is a maze ("walls"), a Sokoban level ("level"), or names its "domain"')
 
 
+def read_task(
+    task: dict[str, Any], *, name: str | None = None, settings: dict[str, Any] | None = None
+) -> tuple[Domain, np.ndarray]:
+    """A task in JSON, of the domain `name` or the one that it looks like, encoded; raises TaskError.
+
+    Sokoban levels with a box on a dock get the token format that has words for them, unless `settings` name one.
+    """
+    name, settings = name or domain_of(task), settings or {}
+    record = {field: value for field, value in task.items() if field != "domain"}
+    domain = make_domain(name, settings)
+    try:
+        return domain, domain.encode(record)
+    except TaskError:
+        if name != "sokoban" or "tokens_format" in settings:
+            raise
+        domain = make_domain(name, {**settings, "tokens_format": "full"})
+        return domain, domain.encode(record)
+
+
 def judge(
     task: dict[str, Any],
     answer: str,
@@ -157,7 +176,5 @@ def judge(
     **settings: Any,
 ) -> Verdict:
     """Judge one answer (space-separated tokens without bos and eos, moves, or coordinates) to a task in JSON."""
-    domain = make_domain(domain_of(task), settings)
-    record = {field: value for field, value in task.items() if field != "domain"}
-    judging = Judge(domain, paper=paper, algorithm=algorithm, weight=weight)
-    return judging.judge_text(domain.encode(record), answer)
+    domain, problem = read_task(task, settings=settings)
+    return Judge(domain, paper=paper, algorithm=algorithm, weight=weight).judge_text(problem, answer)

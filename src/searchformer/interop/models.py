@@ -7,6 +7,7 @@ In: a path or a Hub id. Out: answers as text. With the extra `hub` it also has `
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
@@ -15,12 +16,13 @@ from typing import Any
 
 from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.interop.extras import require
+from searchformer.extras import require
 from searchformer.model import Transformer, load_model, read_model_config
 from searchformer.pretrained import packaged_models, resolve_model
 from searchformer.rollout import Engine
 from searchformer.search.world import World
 from searchformer.solve import make_task
+from searchformer.solve.planning import size_warnings
 from searchformer.tokens.vocabulary import Vocabulary
 
 HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
@@ -55,7 +57,10 @@ class Model:
         temperature: float = 1.0,
         max_tokens: int | None = None,
     ) -> list[list[str]]:
-        """`samples` answers to each task, as text; a task is a JSON object, or its prompt as text."""
+        """`samples` answers to each task, as text; a task is a JSON object, or its prompt as text.
+
+        Warns of tasks of another size than the model was trained for.
+        """
         prompts = [task.split() if isinstance(task, str) else self._prompt(task) for task in tasks]
         answers = self.engine.sample_all(
             prompts, samples=samples, seed=seed, temperature=temperature, max_tokens=max_tokens
@@ -65,6 +70,8 @@ class Model:
 
     def _prompt(self, record: dict[str, Any]) -> list[str]:
         task = make_task(record, name=self.domain.name).as_domain(self.domain)
+        for text in size_warnings(self.trained, task):
+            warnings.warn(text, stacklevel=4)
         return list(World(task.domain, task.problem).prompt_tokens())
 
 

@@ -18,8 +18,8 @@ from searchformer.dataset.store import MANIFEST, SPLITS, Dataset, Manifest
 from searchformer.display import Display, Silent, Update
 from searchformer.domains import Domain
 from searchformer.errors import SearchformerError
+from searchformer.extras import require
 from searchformer.files import locked, read_json, require_same, write_json
-from searchformer.interop.extras import require
 from searchformer.interop.mongodump import read_vocabulary
 from searchformer.interop.published import domain_of_dataset
 from searchformer.interop.sequences import FIELDS, PUBLISHED_ID, DatasetWriter, SequenceParser

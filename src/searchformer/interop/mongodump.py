@@ -25,9 +25,9 @@ from searchformer.dataset.store import SPLITS, Manifest
 from searchformer.display import Display, Silent
 from searchformer.domains import Domain
 from searchformer.errors import SearchformerError
+from searchformer.extras import require
 from searchformer.files import new_directory
 from searchformer.interop import kernels
-from searchformer.interop.extras import require
 from searchformer.interop.published import domain_of_dataset
 from searchformer.interop.sequences import DatasetWriter, SequenceParser
 from searchformer.tokens.vocabulary import Vocabulary

@@ -19,9 +19,9 @@ from searchformer.domains import Domain, TaskError
 from searchformer.domains.grid import SHIFT
 from searchformer.domains.maze import GOAL, GRID, HEIGHT, START, WIDTH, Maze
 from searchformer.errors import SearchformerError
+from searchformer.extras import require
 from searchformer.files import replacing
 from searchformer.interop import kernels
-from searchformer.interop.extras import require
 from searchformer.tokens.vocabulary import Vocabulary
 
 FIELDS = {"prompt": "prompt", "reasoning": "trace", "plan": "plan"}

@@ -56,14 +56,32 @@ def find_model(domain: str, size: dict[str, int]) -> PackagedModel | None:
 
 
 def resolve_model(model: str | Path) -> Path:
-    """The directory of a model: given as such, as a run with `model/` inside, or as the name of a packaged model."""
-    for directory in (Path(model), Path(model) / "model"):
-        if (directory / WEIGHTS).is_file():
-            return directory
+    """The directory of a model: given as such, as a run that has made one, or as the name of a packaged model."""
+    found = models_of(Path(model))
+    if len(found) > 1:
+        listed = ", ".join(map(str, found))
+        raise SearchformerError(f"{model} holds {len(found)} models; choose one of {listed}")
+    if found:
+        return found[0]
     packaged = {each.name: each.directory for each in packaged_models()}
     if str(model) not in packaged:
         names = ", ".join(packaged) or "none here"
         raise SearchformerError(
-            f"{model} holds no model: expected a model directory, a training run or a packaged model ({names})"
+            f"{model} holds no model: expected a model directory, a run with one, or a packaged model ({names})"
         )
     return packaged[str(model)]
+
+
+def models_of(directory: Path) -> list[Path]:
+    """The models of a directory: itself, its training run's, its bootstrap's of the last round, or its recipe's."""
+    for place in (directory, directory / "model"):
+        if (place / WEIGHTS).is_file():
+            return [place]
+    if (directory / "bootstrap.json").is_file():
+        rounds = read_json(directory / "bootstrap.json", what="bootstrap run")["rounds"]
+        made = [directory / entry["model"] for entry in rounds if entry["round"] and not entry.get("control")]
+        return made[-1:]
+    if (directory / "recipe.toml").is_file():
+        runs = [*sorted(directory.glob("train/*/")), *sorted(directory.glob("bootstrap/*/"))]
+        return [model for run in runs for model in models_of(run)]
+    return []

@@ -45,27 +45,27 @@ class Machine:
     """Of an optimiser step, whatever the model."""
     token_seconds: float
     """Of a sampled position, per layer and whatever the width; a step network's head counts as a layer per token."""
-    start_seconds: float = 5.0
+    start_seconds: float = 8.0
     """Of a stage: imports, first use of kernels."""
     generated_tokens: float = 4e6
     """Per second, searched and written."""
     judged_tokens: float = 1.5e6
     """Per second; A*'s own runs are as fast as generating."""
-    report_seconds: float = 30.0
+    report_seconds: float = 15.0
 
 
 CPU = Machine(
     name="a 2-core CPU",
     training={"token": ((64, 5.2e10), (192, 7.1e10)), "step": ((64, 5.2e10), (96, 6.2e10))},
     sampling={"token": ((64, 3.0e10), (192, 6.5e10), (384, 1.07e11)), "step": ((64, 2.1e10), (96, 3.7e10))},
-    step_seconds=0.01,
+    step_seconds=0.03,
     token_seconds=0.0,
 )
 """From tokens per second measured on two cores of an AMD EPYC (Zen 3, fp32), times the operations that
 `sequence_operations` counts for them. Training: dim 64, 3 layers, 6x6 and 7x7 mazes, 26,000; 15M, 10x10 mazes, 47% of
 the product peak of 150 GFLOPS; wider models are taken to do as well. Sampling: dim 64, 7x7 Sokoban, 39,000; 15M 6,500,
 46M 2,160. Step networks, 10x10 mazes, measured on one core and doubled: training `step-small` 76,000, `step-medium`
-44,000; sampling 91,000 and 78,000."""
+44,000; sampling 91,000 and 78,000. What a step and a stage take beside: `quickstart`, 4.5 minutes in all."""
 _GPU_TRAINING = ((64, 2e12), (192, 1e13), (384, 3e13), (768, 8e13), (1152, 1.2e14))
 _GPU_SAMPLING = ((64, 1e12), (192, 3e12), (384, 1e13), (768, 2e13), (1152, 3e13))
 GPU = Machine(

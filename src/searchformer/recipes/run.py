@@ -20,7 +20,7 @@ from searchformer.dataset.store import MANIFEST
 from searchformer.display import Display, Silent
 from searchformer.engines.base import Engine
 from searchformer.engines.local import LocalEngine
-from searchformer.errors import SearchformerError
+from searchformer.errors import Interrupted, SearchformerError
 from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
 from searchformer.model.config import SMALL_DIM, shape_of
 from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
@@ -70,6 +70,8 @@ def run_recipe(
                 if stage.kind == "train":
                     runner.train_side_by_side()
                 runner.run_unless_complete(number, stage)
+            except KeyboardInterrupt as interrupt:
+                raise Interrupted.within(f"stage {number} of {len(stages)}, {stage.key}", interrupt) from None
             except SearchformerError as error:
                 raise SearchformerError(
                     f"stage {number} of {len(stages)}, {stage.key}: {error}; run `{command}` to continue"
@@ -244,9 +246,8 @@ class RecipeRunner:
     def _train(
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
     ) -> None:
-        done = launch(
-            train_command(self.train_options(run), directory, processes=run.spec.processes), log=log, place=place
-        )
+        command = train_command(self.train_options(run), directory)
+        done = launch(command, processes=run.spec.processes, log=log, place=place)
         if done:
             raise SearchformerError(f"training {run.slug} ended with exit code {done}, see {log or 'above'}")
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from searchformer.errors import SearchformerError
 from searchformer.files import replacing, write_text
@@ -59,7 +60,7 @@ class Chart:
     """A figure with its data."""
 
     name: str
-    """File name without ending; starts with the figure's number."""
+    """File name without ending."""
     title: str
     caption: str
     figure: Figure
@@ -92,8 +93,12 @@ def panels(rows: int, columns: int, *, width: float = 3.3, height: float = 2.6, 
 
 
 def grid(count: int, *, most: int = 3, **options: Any) -> tuple[Figure, list[Any]]:
-    """A figure of `count` panels, at most `most` side by side, and its axes; options as for `panels`."""
-    columns = min(count, most)
+    """A figure of `count` panels, at most `most` side by side, and its axes; options as for `panels`.
+
+    The number of columns is the one that leaves the fewest places empty: four panels stand two by two.
+    """
+    fitting = range(2, most + 1) if count > most else [count]
+    columns = min(fitting, key=lambda columns: (-count % columns, -columns))
     figure, axes = panels(-(-count // columns), columns, **options)
     for unused in axes.flat[count:]:
         unused.remove()
@@ -126,8 +131,16 @@ def token_scale(axis: Axes, lengths: Iterable[float]) -> None:
     low, high = min(lengths), max(lengths)
     if high > 20 * max(low, 1):
         axis.set_xscale("log")
-        axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        round_ticks(axis.xaxis)
+    else:
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def round_ticks(axis: Axis) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
 
 
 def colour(model: ModelKind) -> str:

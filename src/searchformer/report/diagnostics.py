@@ -1,13 +1,26 @@
 """What went in and how it went: data set lengths, training curves, trace validity."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from searchformer.report import charts
-from searchformer.report.charts import Chart, MissingInputError, grid, legend_below, panels, swatch, token_scale
+from searchformer.report.charts import (
+    Chart,
+    MissingInputError,
+    grid,
+    legend_below,
+    panels,
+    round_ticks,
+    swatch,
+    thousands,
+    token_scale,
+)
 from searchformer.report.lengths import draw_box
 from searchformer.report.results import Curve, DataLengths, Results
 
@@ -15,7 +28,7 @@ PARTS = {"solution-only sequences (plan)": ("plan",), "search-augmented sequence
 
 
 def sequence_lengths(results: Results) -> Iterator[Chart]:
-    """Figure 8: sequence lengths of data sets, train against test."""
+    """Sequence lengths of data sets, train against test."""
     if not results.datasets:
         raise MissingInputError("needs a data set (manifest.json with its shards) below the runs")
     datasets = results.datasets
@@ -39,7 +52,7 @@ def sequence_lengths(results: Results) -> Iterator[Chart]:
     axes[0, 0].set_ylim(len(datasets) - 0.5, -0.5)
     legend_below(figure)
     yield Chart(
-        "08-sequence-lengths",
+        "sequence-lengths",
         "Sequence lengths of data sets",
         "Lengths of training and test sequences without bos and eos. Boxes: quartiles; dotted lines: means; "
         "whiskers: the whole range.",
@@ -83,7 +96,7 @@ def curve_panels(curves: tuple[Curve, ...]) -> list[tuple[str, str, str, dict[st
 
 
 def training_curves(results: Results) -> Iterator[Chart]:
-    """Figure 9: losses and accuracies against training steps."""
+    """Losses and accuracies against training steps."""
     wanted = curve_panels(results.curves)
     if not wanted:
         raise MissingInputError("needs a training run's metrics.jsonl below the runs")
@@ -103,15 +116,17 @@ def training_curves(results: Results) -> Iterator[Chart]:
             else:
                 axis.plot(*points.T, label=curve.name, marker="o", markersize=2.5, linewidth=1.3, **style)
         if column == "loss":
-            axis.set_yscale("log")
+            loss_scale(axis, [row[5] for row in rows if (row[1], row[2]) == (kind, where.get("split"))])
             axis.set_ylabel("cross-entropy [nats per token]")
         else:
             axis.set_ylim(-0.03, 1.03)
             axis.set_ylabel("share of sequences")
         axis.set(title=title, xlabel="training step")
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     legend_below(figure, columns=2)
     yield Chart(
-        "09-training-curves",
+        "training-curves",
         "Training curves",
         "Loss is averaged per sequence, then over sequences. Training loss: raw values faint, a running mean over a "
         "fiftieth of the run solid.",
@@ -121,13 +136,20 @@ def training_curves(results: Results) -> Iterator[Chart]:
     )
 
 
+def loss_scale(axis: Axes, losses: Sequence[float]) -> None:
+    """A logarithmic y axis with round ticks, where losses span enough to have some."""
+    if min(losses) > 0 and max(losses) > 5 * min(losses):
+        axis.set_yscale("log")
+        round_ticks(axis.yaxis)
+
+
 LEGAL = "legal"
 SHADES = (charts.VERMILION, charts.ORANGE, charts.SKY, charts.PURPLE, charts.GREEN, "#999933", charts.YELLOW)
 HATCHES = ("", "////", "....", "\\\\\\\\", "xx", "--", "oo")
 
 
 def trace_validity(results: Results) -> Iterator[Chart]:
-    """Figure 10: which share of traces is a legal execution of A*, and what is wrong with the others."""
+    """Which share of traces is a legal execution of A*, and what is wrong with the others."""
     counts = [(group, sum((one.violations for one in group.evaluations), Counter())) for group in results.groups]
     counts = [(group, count) for group, count in counts if count]
     if not counts:
@@ -136,7 +158,7 @@ def trace_validity(results: Results) -> Iterator[Chart]:
     kinds = [kind for kind, _ in totals.most_common() if kind != LEGAL]
     named, other = kinds[: len(SHADES)], kinds[len(SHADES) :]
     bars = [(LEGAL, charts.BLUE, ""), *zip(named, SHADES, HATCHES, strict=False)]
-    figure, axes = panels(1, 1, width=7.2, height=1.5 + 0.36 * len(counts))
+    figure, axes = panels(1, 1, width=7.2, height=1.5 + 0.42 * len(counts))
     axis = axes[0, 0]
     rows: list[tuple[Any, ...]] = []
     left = np.zeros(len(counts))
@@ -148,8 +170,8 @@ def trace_validity(results: Results) -> Iterator[Chart]:
         left += shares
     labels = []
     for group, count in counts:
-        sequences = f", {group.model.sequences:,} seq." if group.model.sequences else ""
-        labels.append(f"{group.model.label}{sequences}\n{group.task.label}")
+        sequences = f", {group.model.sequences:,} sequences" if group.model.sequences else ""
+        labels.append(f"{fill(results.label(group.model) + sequences, 48)}\n{group.task.label}")
         identity = (group.task.label, group.model.label, group.model.sequences)
         rows += [(*identity, kind, count[kind], 100 * count[kind] / count.total()) for kind in (LEGAL, *kinds)]
     axis.set_yticks(range(len(counts)), labels, fontsize=7.5)
@@ -159,7 +181,7 @@ def trace_validity(results: Results) -> Iterator[Chart]:
     axis.set_xlabel("share of traces [%]")
     legend_below(figure)
     yield Chart(
-        "10-trace-validity",
+        "trace-validity",
         "Validity of traces",
         "Every answer's trace is checked as an execution of non-deterministic A*; an illegal one is counted under "
         "its first violation, one that could not be decided as undecided.",

@@ -7,6 +7,7 @@ Domains whose plan steps are cells of a grid are drawn: mazes, and Sokoban by th
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from searchformer.domains.base import Domain, parse_groups
 from searchformer.evaluate import metrics
 from searchformer.report.charts import GREY, VERMILION, Chart, MissingInputError, panels
-from searchformer.report.families import Family, families, model_label, named
+from searchformer.report.families import Family, families, model_label, named, titled
 from searchformer.report.results import Evaluation, Results
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Searcher
@@ -70,7 +72,7 @@ def drawable(one: Evaluation) -> bool:
 
 
 def example_searches(results: Results) -> Iterator[Chart]:
-    """Figure 12: A* and models on the same tasks."""
+    """A* and models on the same tasks."""
     found = [(family, subjects(family)) for family in families(results)]
     found = [(family, models) for family, models in found if models]
     drawn = 0
@@ -78,7 +80,9 @@ def example_searches(results: Results) -> Iterator[Chart]:
         tasks = example_tasks(models)
         if tasks:
             drawn += 1
-            yield draw_examples(family, models, tasks, name=named("12-searches", family, [f for f, _ in found]))
+            shown = [family for family, _ in found]
+            title = titled("Example searches", family, shown)
+            yield draw_examples(family, models, tasks, name=named("searches", family, shown), title=title)
     if not drawn:
         raise MissingInputError(
             "needs optimal answers to a maze or Sokoban task (rollouts-*.parquet, tasks.parquet and vocabulary.json "
@@ -87,10 +91,10 @@ def example_searches(results: Results) -> Iterator[Chart]:
 
 
 def subjects(family: Family) -> list[Evaluation]:
-    """The models to draw: a bootstrap's start and its last step, or the last of other models."""
+    """The models to draw: a bootstrap's start and its last round, or the last of other models."""
     usable = [one for one in family.evaluations if drawable(one) and not one.model.control]
-    stepped = [one for one in usable if one.model.round]
-    return [*[one for one in usable if not one.model.round][-1:], *stepped[-1:]]
+    bootstrapped = [one for one in usable if one.model.round]
+    return [*[one for one in usable if not one.model.round][-1:], *bootstrapped[-1:]]
 
 
 def example_tasks(models: Sequence[Evaluation]) -> list[str]:
@@ -158,7 +162,9 @@ def astar_example(searcher: Searcher, problem: np.ndarray) -> Example:
 # --- drawing ----------------------------------------------------------------------------------------------------
 
 
-def draw_examples(family: Family, models: Sequence[Evaluation], tasks: Sequence[str], *, name: str) -> Chart:
+def draw_examples(
+    family: Family, models: Sequence[Evaluation], tasks: Sequence[str], *, name: str, title: str
+) -> Chart:
     """A row per task; A* first, then the models."""
     first = models[0]
     rollouts = [Rollouts.open(one.directory) for one in models]
@@ -178,14 +184,17 @@ def draw_examples(family: Family, models: Sequence[Evaluation], tasks: Sequence[
             draw_search(axis, example, scale=scale)
             if board.width * board.height <= NUMBERED_CELLS:
                 number_cells(axis, example, scale=scale, count=first.task.domain != "maze")
-            axis.set_title(f"{planner}\n{example.tokens:,} tokens, {len(example.closed):,} closed", fontsize=8)
+            axis.set_title(
+                f"{fill(planner, 28)}\n{example.tokens:,} tokens, {len(example.closed):,} closed", fontsize=8
+            )
             for event, cells in (("create", example.created), ("close", example.closed), ("plan", example.plan)):
                 rows += [(family.label, task_id, planner, event, order, x, y) for order, (x, y) in enumerate(cells, 1)]
-        bar = figure.colorbar(ScalarMappable(scale, "viridis"), ax=list(line), shrink=0.8, pad=0.01)
+        ticks = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True)
+        bar = figure.colorbar(ScalarMappable(scale, "viridis"), ax=list(line), shrink=0.8, pad=0.01, ticks=ticks)
         bar.set_label("closed as number")
     return Chart(
         name,
-        f"Example searches: {family.label}",
+        title,
         f"{family.note}The same test tasks searched by A* (the run of median length) and "
         "by models (the optimal answer of median length); tasks are those at fixed quantiles of A*'s length that "
         "all models answered optimally. Colour: when a cell was first closed; numbers: the order of closing (mazes) "

@@ -30,21 +30,27 @@ def chain_kinds(results: Results) -> dict[Any, list[Chain]]:
     kinds: dict[Any, list[Chain]] = {}
     for chain in results.chains:
         if any(metrics.searched(one.scores, one.scores.optimal).any() for one in chain.evaluations):
-            rule = next((one.model.rule for one in chain.evaluations if one.model.rule), "")
-            kinds.setdefault((chain.start.task, chain.start.model, chain.start.sampling, rule), []).append(chain)
+            kind = (chain.start.task, chain.start.model, chain.start.sampling, chain_rule(chain))
+            kinds.setdefault(kind, []).append(chain)
     return {kind: sorted(chains, key=lambda chain: chain.start.seed) for kind, chains in kinds.items()}
+
+
+def chain_rule(chain: Chain) -> str:
+    """The selection rule of a bootstrap; empty where it is not known."""
+    return next((one.model.rule for one in chain.evaluations if one.model.rule), "")
 
 
 def kind_label(chain: Chain) -> str:
     """What a chain is about: `maze 6×6, 15M, 10,000 sequences`."""
     model = chain.start.model
     sequences = f"{model.sequences:,} sequences" if model.sequences else ""
-    rule = next((one.model.rule for one in chain.evaluations if one.model.rule), "")
-    return ", ".join(part for part in (chain.start.task.label, model.size, sequences, rule) if part)
+    rule = chain_rule(chain)
+    chosen = f"rule {rule}" if rule else ""
+    return ", ".join(part for part in (chain.start.task.label, model.size, sequences, chosen) if part)
 
 
 def families(results: Results) -> list[Family]:
-    """What figures 5 to 7 are drawn of: each bootstrap; without any, the largest searching models of each task."""
+    """What figures of lengths show: each bootstrap; without any, the largest searching models of each task."""
     found = []
     for chains in chain_kinds(results).values():
         shown = fewer_rounds(chains[0].evaluations)
@@ -67,24 +73,29 @@ def families(results: Results) -> list[Family]:
     return found
 
 
-def fewer_rounds(evaluations: tuple[Evaluation, ...]) -> tuple[Evaluation, ...]:
-    """At most `MOST_MODELS` of a chain: its start, its last round, rounds between at even distances, a control."""
-    if len(evaluations) <= MOST_MODELS:
+def fewer_rounds(evaluations: tuple[Evaluation, ...], *, most: int = MOST_MODELS) -> tuple[Evaluation, ...]:
+    """At most `most` of a chain: its start, its last round, rounds between at even distances, a control."""
+    if len(evaluations) <= most:
         return evaluations
     controls = [one for one in evaluations if one.model.control][-1:]
     rounds = [one for one in evaluations if not one.model.control]
-    places = np.unique(np.linspace(0, len(rounds) - 1, MOST_MODELS - len(controls)).round().astype(int))
+    places = np.unique(np.linspace(0, len(rounds) - 1, most - len(controls)).round().astype(int))
     return (*(rounds[place] for place in places), *controls)
 
 
 def model_label(one: Evaluation, family: Family) -> str:
-    """A model's name, with whatever tells it from the others of its family."""
-    sequences = {other.model.sequences for other in family.evaluations}
-    sizes = {other.model.size for other in family.evaluations}
-    name = one.model.label if len(sizes) > 1 else one.model.name
-    return f"{name}, {one.model.sequences:,} seq." if len(sequences) > 1 and one.model.sequences else name
+    """A model's title, with whatever tells it from the others of its family."""
+    models = [other.model for other in family.evaluations]
+    label = one.model.label if len({model.size for model in models}) > 1 else one.model.title
+    alike = sum((model.title, model.size) == (one.model.title, one.model.size) for model in models)
+    return f"{label}, {one.model.sequences:,} sequences" if alike > 1 and one.model.sequences else label
 
 
-def named(number: str, family: Family, of: Sequence[Family]) -> str:
+def titled(title: str, family: Family, of: Sequence[Family]) -> str:
+    """A chart's title; the family is part of it where there are several."""
+    return title if len(of) == 1 else f"{title}: {family.label}"
+
+
+def named(name: str, family: Family, of: Sequence[Family]) -> str:
     """A chart's name; the family is part of it where there are several."""
-    return number if len(of) == 1 else f"{number}-{slug(family.label)}"
+    return name if len(of) == 1 else f"{name}-{slug(family.label)}"

@@ -1,4 +1,4 @@
-"""All figures: what they are called, and who draws them.
+"""All figures, in the order in which they appear: what they show, and who draws them.
 
 In: `Results`. Out: `Chart`s, and a line for each figure that lacks its input.
 """
@@ -18,18 +18,18 @@ from searchformer.report.rounds import bootstrap_rounds
 from searchformer.report.tradeoff import accuracy_against_length
 
 FIGURES: dict[str, Callable[[Results], Iterator[Chart]]] = {
-    "1 optimal answers against search length": accuracy_against_length,
-    "2 correct answers against training sequences": training_sequences,
-    "3 performance against task size": task_size,
-    "4 search length by bootstrapping round": bootstrap_rounds,
-    "5 histograms of average-on-optimal length": histograms,
-    "6 box plots of average-on-optimal length": box_plots,
-    "7 A*'s length against the model's": scatter,
-    "8 sequence lengths of data sets": sequence_lengths,
-    "9 training curves": training_curves,
-    "10 validity of traces": trace_validity,
-    "11 pass@k": pass_at_k,
-    "12 example searches": example_searches,
+    "optimal answers against search length": accuracy_against_length,
+    "correct answers against training sequences": training_sequences,
+    "performance against task size": task_size,
+    "search length by bootstrapping round": bootstrap_rounds,
+    "histograms of average-on-optimal length": histograms,
+    "box plots of average-on-optimal length": box_plots,
+    "A*'s length against the model's": scatter,
+    "sequence lengths of data sets": sequence_lengths,
+    "training curves": training_curves,
+    "validity of traces": trace_validity,
+    "pass@k": pass_at_k,
+    "example searches": example_searches,
 }
 
 
@@ -50,5 +50,5 @@ def draw_all(results: Results) -> Drawn:
             try:
                 charts += draw(results)
             except MissingInputError as error:
-                left_out.append(f"Figure {title} is left out: {error}")
+                left_out.append(f"No figure of {title}: {error}")
     return Drawn(tuple(charts), tuple(left_out))

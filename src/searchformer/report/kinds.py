@@ -24,9 +24,11 @@ class TaskKind:
 
     @property
     def size(self) -> str:
-        """The size in words: `10×10`, `7×7, 2 walls, 2 boxes`."""
+        """The size in words: `10×10`, `4×4 to 10×10`, `7×7, 2 walls, 2 boxes`."""
         rest = {name: value for name, value in self.settings if name != "max_cost"}
         parts = [f"{rest.pop('width')}×{rest.pop('height')}"] if {"width", "height"} <= rest.keys() else []
+        if parts and (smallest := rest.pop("smallest", None)):
+            parts = [f"{smallest}×{smallest} to {parts[0]}"]
         counts = [(name, value) for name, value in reversed(rest.items()) if isinstance(value, int) and value]
         parts += [f"{value} {name if value > 1 else SINGULAR.get(name, name)}" for name, value in counts]
         return ", ".join(parts)
@@ -74,14 +76,23 @@ class ModelKind:
         return "Searchformer" if self.round else self.variant
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         """What it is called in the paper: `solution-only`, `Searchformer, round 2`."""
-        number = f", round {self.round}" if self.round else ""
-        return f"{self.family}{number}" + (f" ({self.rule})" if self.rule and self.round else "")
+        return f"{self.family}, round {self.round}" if self.round else self.family
+
+    @property
+    def name(self) -> str:
+        """Its title, with the rule by which a bootstrapped model's traces were chosen."""
+        return f"{self.title} ({self.rule})" if self.rule and self.round else self.title
 
     @property
     def label(self) -> str:
-        """Name and size."""
+        """Size and title."""
+        return f"{self.size} {self.title}".strip()
+
+    @property
+    def long_label(self) -> str:
+        """Size and name."""
         return f"{self.size} {self.name}".strip()
 
 

@@ -10,8 +10,18 @@ from matplotlib.figure import Figure
 
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Scores
-from searchformer.report.charts import BLACK, Chart, colour, grid, legend_below, panels, swatch, token_scale
-from searchformer.report.families import Family, families, model_label, named
+from searchformer.report.charts import (
+    BLACK,
+    Chart,
+    colour,
+    grid,
+    legend_below,
+    panels,
+    round_ticks,
+    swatch,
+    token_scale,
+)
+from searchformer.report.families import Family, families, fewer_rounds, model_label, named, titled
 from searchformer.report.results import Evaluation, Results
 
 
@@ -23,7 +33,7 @@ def lengths_on_optimal(one: Evaluation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def length_rows(family: Family) -> tuple[tuple[Any, ...], ...]:
-    """The data of figures 5 and 6: a row per model and task."""
+    """The data of histograms and box plots: a row per model and task."""
     rows: list[tuple[Any, ...]] = []
     for one in family.evaluations:
         known = ~np.isnan(metrics.mean_length(one.scores, one.scores.optimal))
@@ -36,7 +46,7 @@ LENGTH_COLUMNS = ("family", "model", "task_id", "astar_tokens", "model_tokens")
 
 
 def histograms(results: Results) -> Iterator[Chart]:
-    """Figure 5: histograms of average-on-optimal length, A* and model."""
+    """Histograms of average-on-optimal length, A* and model."""
     found = families(results)
     for family in found:
         pairs = [lengths_on_optimal(one) for one in family.evaluations]
@@ -52,12 +62,12 @@ def histograms(results: Results) -> Iterator[Chart]:
             axis.set_title(fill(model_label(one, family), 28))
             axis.tick_params(labelbottom=True)
             axis.set_xlabel("average-on-optimal length [tokens]")
-        for axis in axes[::3]:
-            axis.set_ylabel("test tasks")
+            if axis.get_subplotspec().is_first_col():
+                axis.set_ylabel("test tasks")
         legend_below(figure, columns=4)
         yield Chart(
-            named("05-length-histograms", family, found),
-            f"Distribution of average-on-optimal length: {family.label}",
+            named("length-histograms", family, found),
+            titled("Distribution of average-on-optimal length", family, found),
             f"{family.note}Trace lengths, first averaged per test task: over the model's optimal answers, and over "
             "runs of non-deterministic A* on the same tasks. Dotted lines: means.",
             figure,
@@ -67,7 +77,7 @@ def histograms(results: Results) -> Iterator[Chart]:
 
 
 def box_plots(results: Results) -> Iterator[Chart]:
-    """Figure 6: box plots of average-on-optimal length, A* and model."""
+    """Box plots of average-on-optimal length, A* and model."""
     found = families(results)
     for family in found:
         known = [(one, *lengths_on_optimal(one)) for one in family.evaluations]
@@ -81,14 +91,15 @@ def box_plots(results: Results) -> Iterator[Chart]:
         swatch(axis, "#BDBDBD", "A* on the same tasks")
         for kind in {one.model.family: one.model for one, *_ in known}.values():
             swatch(axis, colour(kind), kind.family)
-        axis.set_yticks(range(len(known)), [model_label(one, family) for one, *_ in known])
+        axis.set_yticks(range(len(known)), [fill(model_label(one, family), 30) for one, *_ in known])
         axis.set_ylim(len(known) - 0.5, -0.5)
         axis.grid(axis="y", visible=False)
-        axis.set(xlabel="average-on-optimal length [tokens]", title=fill(family.label, 48))
+        axis.set_xlabel("average-on-optimal length [tokens]")
+        figure.suptitle(fill(family.label, 70), fontsize=9)
         legend_below(figure, columns=4)
         yield Chart(
-            named("06-length-boxes", family, found),
-            f"Average-on-optimal length: {family.label}",
+            named("length-boxes", family, found),
+            titled("Average-on-optimal length", family, found),
             f"{family.note}For each test task with an optimal answer, trace lengths are averaged over the optimal "
             "answers (coloured) and over runs of A* (grey). Boxes: quartiles; dotted lines: means; whiskers: the "
             "whole range.",
@@ -119,6 +130,8 @@ def draw_box(axis: Axes, lengths: np.ndarray, *, place: float, shade: str, width
 
 
 KINDS = ("optimal", "correct", "correct but sub-optimal")
+MOST_SCATTERS = 4
+"""Models side by side in a scatter plot; more would be too small to read."""
 SCATTER_COLUMNS = (
     *("family", "model", "answers", "task_id"),
     *("astar_tokens", "astar_deviation", "model_tokens", "model_deviation"),
@@ -126,7 +139,7 @@ SCATTER_COLUMNS = (
 
 
 def answers_of_kind(scores: Scores, kind: str) -> np.ndarray:
-    """The answers that a row of figure 7 is about, bool [tasks, samples]."""
+    """The answers that a row of the scatter plots is about, bool [tasks, samples]."""
     hits = {"optimal": scores.optimal, "correct": scores.correct}
     return hits.get(kind, scores.correct & ~scores.optimal)
 
@@ -140,10 +153,10 @@ def deviation(lengths: np.ndarray, counted: np.ndarray) -> np.ndarray:
 
 
 def scatter(results: Results) -> Iterator[Chart]:
-    """Figure 7: A*'s length against the model's, a dot per task, by what the answers are worth."""
+    """A*'s length against the model's, a dot per task, by what the answers are worth."""
     found = families(results)
     for family in found:
-        evaluations = family.evaluations
+        evaluations = fewer_rounds(family.evaluations, most=MOST_SCATTERS)
         figure, axes = scatter_panels(len(evaluations))
         rows: list[tuple[Any, ...]] = []
         limits = []
@@ -169,15 +182,16 @@ def scatter(results: Results) -> Iterator[Chart]:
         finish_scatter(axes, np.concatenate(limits))
         for axis, kind in zip(axes[:, 0], KINDS, strict=True):
             axis.set_ylabel(f"{kind}\nmodel [tokens]")
+        fewer = "Some models are not drawn. " if len(evaluations) < len(family.evaluations) else ""
         for axis in axes[-1] if len(evaluations) > 1 else axes.flat:
             axis.set_xlabel("A* [tokens]")
         yield Chart(
-            named("07-length-scatter", family, found),
-            f"A*'s trace length against the model's: {family.label}",
-            f"{family.note}Each dot is a test task: mean trace length of A*'s runs against the mean over the model's "
-            "answers that end in an optimal, a correct, or a correct but sub-optimal plan. Error bars: standard "
-            "deviations. Percentages: share of all answers that a panel is about. Below the diagonal, the model "
-            "searches less than A*.",
+            named("length-scatter", family, found),
+            titled("A*'s trace length against the model's", family, found),
+            f"{family.note}{fewer}Each dot is a test task: mean trace length of A*'s runs against the mean over the "
+            "model's answers that end in an optimal, a correct, or a correct but sub-optimal plan. Error bars: "
+            "standard deviations. Percentages: share of all answers that a panel is about. Below the diagonal, the "
+            "model searches less than A*.",
             figure,
             SCATTER_COLUMNS,
             tuple(rows),
@@ -210,6 +224,8 @@ def finish_scatter(axes: np.ndarray, lengths: np.ndarray) -> None:
         if logarithmic:
             axis.set_xscale("log")
             axis.set_yscale("log")
+            round_ticks(axis.xaxis)
+            round_ticks(axis.yaxis)
         axis.set_xlim(low, high)
         axis.set_ylim(low, high)
         axis.set_aspect("equal")

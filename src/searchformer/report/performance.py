@@ -55,7 +55,7 @@ def draw_line(axis: Axes, x: dict[Group, int], **style: Any) -> list[tuple[Any, 
 
 
 def training_sequences(results: Results) -> Iterator[Chart]:
-    """Figure 2: correct answers against the number of training sequences, a line per variant and size."""
+    """Correct answers against the number of training sequences, a line per variant and size."""
     by_panel: dict[Any, dict[Any, list[Group]]] = {}
     for group in plain(results):
         lines = by_panel.setdefault((group.task, group.samples), {})
@@ -86,7 +86,7 @@ def training_sequences(results: Results) -> Iterator[Chart]:
         percent_axis(axis)
     legend_below(figure)
     yield Chart(
-        "02-training-sequences",
+        "training-sequences",
         "Correct answers against training sequences",
         "Share of test tasks answered correctly, by number of training sequences, model variant and size. "
         "Deterministic A*: the answer equals A*'s token for token; non-deterministic: some answer holds an optimal "
@@ -98,7 +98,7 @@ def training_sequences(results: Results) -> Iterator[Chart]:
 
 
 def task_size(results: Results) -> Iterator[Chart]:
-    """Figure 3: performance against task size, a line per variant and size."""
+    """Performance against task size, a line per variant and size."""
     by_panel: dict[Any, dict[Any, list[Group]]] = {}
     for group in plain(results):
         lines = by_panel.setdefault((group.task.domain, group.task.deterministic, group.samples), {})
@@ -123,7 +123,7 @@ def task_size(results: Results) -> Iterator[Chart]:
         percent_axis(axis)
     legend_below(figure, columns=2)
     yield Chart(
-        "03-task-size",
+        "task-size",
         "Performance against task size",
         f"Share of test tasks answered correctly as tasks grow. {ERRORS}",
         figure,
@@ -147,7 +147,7 @@ def _apart_from_sequences(group: Group) -> tuple[TaskKind, ModelKind]:
 
 
 def pass_at_k(results: Results) -> Iterator[Chart]:
-    """Figure 11: the chance that k answers hold an optimal, or a correct, plan."""
+    """The chance that k answers hold an optimal, or a correct, plan."""
     groups = [group for group in results.groups if group.samples > 1]
     if not groups:
         raise MissingInputError("needs evaluations with two or more answers per task")
@@ -167,7 +167,7 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
             for axis, key in ((left, "pass_at_k"), (right, "pass_at_k_feasible")):
                 curves = [one.stored[key] for one in group.evaluations]
                 means = [over_seeds([curve[i - 1] * 100 for curve in curves]) for i in k]
-                axis.plot(k, [mean.value for mean in means], label=group.model.label, **style)
+                axis.plot(k, [mean.value for mean in means], label=results.label(group.model), **style)
                 if len(curves) > 1:
                     low = [mean.value - (mean.error or 0) for mean in means]
                     high = [mean.value + (mean.error or 0) for mean in means]
@@ -186,7 +186,7 @@ def pass_at_k(results: Results) -> Iterator[Chart]:
         left.set_ylabel("pass@k [% of tasks]")
     legend_below(figure)
     yield Chart(
-        "11-pass-at-k",
+        "pass-at-k",
         "pass@k",
         "Chance that at least one of k answers holds an optimal (left) or correct (right) plan: the unbiased "
         "estimate from all answers. Of models that differ in training sequences only, the one with the most is drawn. "

@@ -153,6 +153,15 @@ class Results:
         """The evaluations, those that differ in the training seed only together."""
         return tuple(grouped(self.evaluations))
 
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        """The selection rules of all bootstraps, in alphabetical order."""
+        return tuple(sorted({one.model.rule for chain in self.chains for one in chain.evaluations} - {""}))
+
+    def label(self, model: ModelKind) -> str:
+        """A model's label in figures; the selection rule is part of it where there are several."""
+        return model.long_label if len(self.rules) > 1 else model.label
+
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -166,7 +175,7 @@ class Group:
 
 
 def grouped(evaluations: Iterable[Evaluation]) -> Iterator[Group]:
-    """Evaluations as groups of repeats, in the order of tables: task, size, variant, sequences, round."""
+    """Evaluations as groups of repeats, in the order of tables: task, size, variant, round, sequences."""
     groups: dict[Any, list[Evaluation]] = {}
     for evaluation in evaluations:
         groups.setdefault((evaluation.task, evaluation.model, evaluation.sampling), []).append(evaluation)
@@ -181,8 +190,8 @@ def table_order(evaluation: Evaluation) -> tuple[Any, ...]:
     """The order in which evaluations are listed: as in the paper's table, small and plain first."""
     task, model = evaluation.task, evaluation.model
     kind = (task.domain, not task.deterministic, task.cells, str(task.settings))
-    shape = (size_order(model.size), model.searches, model.variant, model.sequences or 0)
-    return (*kind, *shape, model.control, model.rule, model.round, str(evaluation.sampling))
+    shape = (size_order(model.size), model.searches, model.variant)
+    return (*kind, *shape, model.control, model.rule, model.round, model.sequences or 0, str(evaluation.sampling))
 
 
 # --- reading ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from searchformer.evaluate.metrics import Measured, over_seeds
+from searchformer.report.families import chain_kinds, chain_rule
 from searchformer.report.results import Group, Results
+from searchformer.report.saving import explain_rules, rounds_of
 
 DASH = "–"
 
@@ -69,6 +71,7 @@ IDENTITY = (
     Column("task", "Task", text=True),
     Column("params", "Params.", text=True),
     Column("model", "Model", text=True),
+    Column("rule", "Rule", text=True),
     Column("sequences", "Training sequences"),
     Column("seeds", "Seeds"),
 )
@@ -104,17 +107,25 @@ ERRORS = (
 
 def identity(group: Group) -> tuple[Cell, ...]:
     """The cells that say what a row is about."""
-    return group.task.label, parameters(group), group.model.label, group.model.sequences, len(group.evaluations)
+    model = group.model
+    return group.task.label, parameters(group), model.label, model.rule or None, model.sequences, len(group.evaluations)
 
 
 def metric_table(
     groups: Sequence[Group], columns: Sequence[tuple[Column, float]], *, name: str, title: str, caption: str
 ) -> Table:
     """A row per group, a column per metric; a metric that no group has gets no column."""
-    cells = {column: [measure(group, column.key, scale=scale) for group in groups] for column, scale in columns}
-    shown = [column for column, found in cells.items() if any(cell is not None for cell in found)]
-    rows = tuple((*identity(group), *(cells[column][row] for column in shown)) for row, group in enumerate(groups))
-    return Table(name, title, f"{caption} {ERRORS}", (*IDENTITY, *shown), rows)
+    metrics = [(*identity(group), *(measure(group, c.key, scale=scale) for c, scale in columns)) for group in groups]
+    return without_empty_columns(
+        Table(name, title, f"{caption} {ERRORS}", (*IDENTITY, *(column for column, _ in columns)), tuple(metrics))
+    )
+
+
+def without_empty_columns(table: Table) -> Table:
+    """The table without columns that have no cell."""
+    kept = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows)
 
 
 def performance_table(results: Results) -> Table:
@@ -129,7 +140,7 @@ def performance_table(results: Results) -> Table:
         "an optimal plan are from A*'s (0%) to the shortest true search (100%), which creates and closes the nodes of "
         "an optimal plan and nothing else."
     )
-    return metric_table(results.groups, PERFORMANCE, name="01-performance", title="Test performance", caption=caption)
+    return metric_table(results.groups, PERFORMANCE, name="performance", title="Test performance", caption=caption)
 
 
 def search_table(results: Results) -> Table:
@@ -141,7 +152,46 @@ def search_table(results: Results) -> Table:
         "task's shortest trace, as the paper's text defines it; it exceeds one even for a model that only "
         "imitates A*."
     )
-    return metric_table(groups, SEARCH, name="02-search-length", title="Length of searches", caption=caption)
+    return metric_table(groups, SEARCH, name="search-length", title="Length of searches", caption=caption)
+
+
+ROUNDS = (
+    Column("task", "Task", text=True),
+    Column("round", "Round", text=True),
+    Column("shorter", "Shorter than A* (%)", 1),
+    Column("share_of_possible_saving", "Share of the possible saving (%)", 1),
+    Column("pass_at_1", "Optimal per answer (%)", 1),
+    Column("model_tokens", "Search length (tokens)", 1),
+    Column("astar_tokens", "A* on the same tasks (tokens)", 1),
+    Column("tasks", "Tasks compared"),
+    Column("rule", "Rule", text=True),
+    Column("size", "Size", text=True),
+    Column("sequences", "Training sequences"),
+    Column("seeds", "Seeds"),
+)
+
+
+def bootstrap_table(results: Results) -> Table:
+    """Each bootstrap round by round, against A* on the same tasks."""
+    rows: list[tuple[Cell, ...]] = []
+    for chains in chain_kinds(results).values():
+        start, rule = chains[0].start, chain_rule(chains[0])
+        for one in rounds_of(chains):
+            group = Group(start.task, one.model, start.samples, one.evaluations)
+            optimal, lengths = measure(group, "pass_at_1", scale=100), one.lengths
+            found = (lengths.shorter, lengths.possible, optimal, lengths.model, lengths.astar, one.tasks)
+            kind = (rule or None, start.model.size or None, start.model.sequences, len(one.common))
+            rows.append((start.task.label, one.label, *found, *kind))
+    explained = " ".join(f"Rule {name}: {text}" for name, text in explain_rules(results.rules).items())
+    caption = (
+        "Start: the model that bootstrapping began with; control: the same fine-tuning on the original traces. Lengths "
+        "are compared on the test tasks that both the start and the round's model answered with an optimal plan. The "
+        "possible saving reaches from A*'s length to that of the shortest true search, which creates and closes the "
+        f"nodes of an optimal plan and nothing else. {explained} ± is the standard error over training seeds; for a "
+        "single seed, over resampled test tasks."
+    )
+    title = "Bootstrapping rounds"
+    return without_empty_columns(Table("bootstrapping", title, caption.replace("  ", " "), ROUNDS, tuple(rows)))
 
 
 def data_table(results: Results) -> Table:
@@ -165,12 +215,13 @@ def data_table(results: Results) -> Table:
         for split, lengths in data.lengths.items():
             numbers = [Measured(f(lengths[part]), None, 1) for part in ("trace", "plan") for f in statistics.values()]
             rows.append((data.name, data.task.label, split, len(lengths["plan"]), *numbers))
-    return Table("03-data-sets", "Data sets", "Lengths in tokens, without bos and eos.", tuple(columns), tuple(rows))
+    return Table("data-sets", "Data sets", "Lengths in tokens, without bos and eos.", tuple(columns), tuple(rows))
 
 
 def all_tables(results: Results) -> list[Table]:
     """Every table that has a row."""
-    return [table for table in (performance_table(results), search_table(results), data_table(results)) if table.rows]
+    tables = (performance_table, bootstrap_table, search_table, data_table)
+    return [table for make in tables if (table := make(results)).rows]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------

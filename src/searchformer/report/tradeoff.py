@@ -1,4 +1,4 @@
-"""Figure 1: how often answers are optimal against how long the search for them is, models beside algorithms."""
+"""How often answers are optimal against how long the search for them is, models beside algorithms."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +30,8 @@ class Point:
     per_answer: Estimate
     any_of_all: Estimate
     style: dict[str, Any]
+    mark: str = ""
+    """Written beside the marker, where several share one entry of the legend."""
 
 
 def model_point(one: Evaluation, family: Family) -> Point | None:
@@ -52,7 +54,8 @@ def algorithm_points(one: Evaluation) -> list[Point]:
     for reference in one.stored.get("references", ()):
         length, optimal = (Estimate(**reference[name]) for name in ("length", "optimal"))
         style = {"color": ORANGE, "marker": "D", "markersize": 4}
-        found.append(Point(f"weighted A*, {reference['weight']:g}", length, optimal, optimal, style))
+        weight = f"{reference['weight']:g}"
+        found.append(Point(f"weighted A*, {weight}", length, optimal, optimal, style, mark=weight))
     return found
 
 
@@ -63,7 +66,7 @@ def limit(one: Evaluation) -> float | None:
 
 
 def accuracy_against_length(results: Results) -> Iterator[Chart]:
-    """Figure 1."""
+    """How often models and algorithms answer optimally against how long they search."""
     shown = families(results)
     figure, axes = panels(len(shown), 2, width=3.9, height=3.1)
     rows: list[tuple[Any, ...]] = []
@@ -87,7 +90,7 @@ def accuracy_against_length(results: Results) -> Iterator[Chart]:
             axis.set(title=fill(family.label, 40), xlabel="mean search length [% of A*'s]", ylabel=f"{what} [%]")
     legend_below(figure)
     yield Chart(
-        "01-accuracy-against-length",
+        "accuracy-against-length",
         "Optimal answers against search length",
         "To the right: shorter searches; upwards: more optimal answers. Search length is the mean over optimal answers "
         "on the tasks that have one, divided by that of non-deterministic A* on the same tasks. The dotted line is the "
@@ -110,9 +113,12 @@ def draw_point(axis: Axes, point: Point, share: Estimate) -> None:
         linestyle="none",
         elinewidth=1,
         capsize=2,
-        label=point.name,
+        label="weighted A* (beside it: the weight)" if point.mark else point.name,
         **point.style,
     )
+    if point.mark:
+        place = (100 * (x.value or 0), 100 * (y.value or 0))
+        axis.annotate(point.mark, place, (4, 4), textcoords="offset points", fontsize=7.5)
 
 
 def _below(estimate: Estimate) -> float:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from searchformer.display import Display, Silent
 from searchformer.errors import SearchformerError
-from searchformer.files import make_directory, read_json, write_json, write_text
+from searchformer.files import REPORT, make_directory, read_json, require_kind, write_json, write_text
 from searchformer.report.charts import Chart, save
 from searchformer.report.figures import draw_all
+from searchformer.report.headline import headlines
 from searchformer.report.html import found_line, page
 from searchformer.report.results import load_results
 from searchformer.report.tables import Table, all_tables, to_csv, to_latex, to_markdown
@@ -28,6 +29,8 @@ class Report:
     directory: Path
     found: str
     """What the report is made from."""
+    headlines: tuple[str, ...]
+    """What was found, with its interval."""
     files: tuple[str, ...]
     """Names inside the directory."""
     charts: tuple[Chart, ...]
@@ -38,6 +41,7 @@ class Report:
 
 def write_report(runs: Sequence[Path], *, out: Path, display: Display | None = None) -> Report:
     """Write a report on everything found below `runs` into `out`; files of an earlier report there are removed."""
+    require_kind(out, REPORT)
     results = load_results(runs)
     drawn = draw_all(results)
     tables = all_tables(results)
@@ -56,8 +60,9 @@ def write_report(runs: Sequence[Path], *, out: Path, display: Display | None = N
     write_text(out / PAGE, whole)
     names = (PAGE, *sorted(str(path.relative_to(out)) for path in files))
     left_out = (*drawn.left_out, *results.notes)
-    write_json(out / LIST, {"found": found_line(results), "files": names, "left_out": left_out})
-    return Report(out, found_line(results), names, drawn.charts, tuple(tables), left_out)
+    found, findings = found_line(results), tuple(headlines(results))
+    write_json(out / LIST, {"found": found, "headlines": findings, "files": names, "left_out": left_out})
+    return Report(out, found, findings, names, drawn.charts, tuple(tables), left_out)
 
 
 def remove_earlier(out: Path) -> None:

@@ -22,6 +22,7 @@ from searchformer.display import Display, Silent
 from searchformer.engines.base import Engine, Told
 from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError, shown
+from searchformer.files import ROLLOUTS, require_kind
 from searchformer.model import load_model, read_model_config
 from searchformer.model.device import choose_device
 from searchformer.model.storage import WEIGHTS
@@ -47,6 +48,7 @@ def roll_out(
     engine = engine or LocalEngine()
     if options.rank >= options.world_size:
         raise SearchformerError(f"ranks are 0 to {options.world_size - 1}; found {options.rank}")
+    require_kind(options.out, ROLLOUTS)
     dataset = Dataset(options.data)
     options = resolve(options, dataset, engine)
     config = describe(options, dataset)

@@ -43,7 +43,7 @@ class RolloutOptions(AnswerOptions):
     """What to sample, with what, and where the answers go."""
 
     model: Path
-    """A model directory, a training run, or the name of a packaged model."""
+    """A model directory, a run that has made one, or the name of a packaged model."""
     data: Path
     """Directory of the data set, or a file of tasks."""
     out: Annotated[Path, MayChange]

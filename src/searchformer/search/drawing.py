@@ -20,9 +20,16 @@ def draw_plan(domain: Domain, problem: np.ndarray, plan: Sequence[str], *, width
         cells = {(int(step[-2]), int(step[-1])) for step in steps}
         picture = _mark_cells(domain.draw(problem), cells, *shape[0].limits)
         if picture is not None:
-            return Text.assemble(picture, "\n\n", caption)
+            return Text.assemble(picture, "\n\n", f"{legend(domain, picture.plain, o='plan')}\n{caption}".lstrip())
     states = [domain.draw(problem, as_array(state)) for state in World(domain, problem).walk(steps)]
-    return Text("\n\n".join([_side_by_side(states, width), caption]))
+    below = f"{legend(domain, states[0])}\n{caption}".lstrip()
+    return Text(f"{_side_by_side(states, width)}\n\n{below}")
+
+
+def legend(domain: Domain, picture: str, **more: str) -> str:
+    """What the characters of a drawing stand for, those that are in it: `S start, G goal, # wall, o plan`."""
+    marks = {**domain.marks, **more}
+    return ", ".join(f"{mark} {meaning}" for mark, meaning in marks.items() if mark in picture)
 
 
 def _mark_cells(picture: str, cells: set[tuple[int, int]], width: int, height: int) -> Text | None:

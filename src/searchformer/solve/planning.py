@@ -88,6 +88,16 @@ def _efforts(task: Task, options: Options, runs: int) -> Iterator[Effort]:
         yield Effort(found.created, found.closed, searcher.trace_length(task.problem, seed=seed))
 
 
+def size_warnings(trained: dict[str, Any], task: Task) -> Iterator[str]:
+    """Says so if a task is not of the size that a model was `trained` for."""
+    settings = trained.get("settings", {})
+    domain = make_domain(task.domain.name, settings)
+    size = domain.measure(domain.fitted(task.problem))
+    if any(settings.get(name, value) != value for name, value in size.items()):
+        there = {name: settings[name] for name in size if name in settings}
+        yield f"the model was trained for {_listed(there)}; this task has {_listed(size)}: expect worse answers"
+
+
 @dataclass(frozen=True)
 class AnswerSampler:
     """Samples a model's answers to one task, which is given in the variant of its domain that the model knows."""
@@ -119,19 +129,18 @@ class AnswerSampler:
 
     def warnings(self) -> Iterator[str]:
         """Says so if the task is not of the size that the model was trained for."""
-        settings = self.trained.get("settings", {})
-        domain = make_domain(self.task.domain.name, settings)
-        size = domain.measure(domain.fitted(self.task.problem))
-        if any(settings.get(name, value) != value for name, value in size.items()):
-            there = {name: settings[name] for name in size if name in settings}
-            yield f"the model was trained for {_listed(there)}; this task has {_listed(size)}: expect worse answers"
+        yield from size_warnings(self.trained, self.task)
 
     def answers(self, *, samples: int, seed: int, limit: int) -> Iterator[tuple[list[str], bool]]:
         """The tokens of sampled answers, and whether each ended with eos."""
+        import torch
+
         from searchformer.model import load_model
+        from searchformer.model.device import use_fitting_threads
         from searchformer.rollout import Engine
 
         model, vocabulary = load_model(self.directory)
+        use_fitting_threads(model.config.dim, torch.device("cpu"))
         engine = Engine(model, vocabulary, slots=samples)
         most = min(limit, model.config.most_tokens)
         for answer in engine.sample_all([list(self.prompt)], samples=samples, seed=seed, max_tokens=most):

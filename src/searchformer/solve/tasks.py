@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from searchformer.domains import Domain, TaskError, make_domain
+from searchformer.domains import Domain
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.judge import domain_of
+from searchformer.evaluate.judge import read_task
 from searchformer.search import Options, Searcher
 from searchformer.search.compiled import bind
 from searchformer.seeding import new_stream
@@ -32,16 +32,7 @@ class Task:
 
 def make_task(record: dict[str, Any], *, name: str | None = None, settings: dict[str, Any] | None = None) -> Task:
     """The task of a JSON object, of the domain `name` or the one that it looks like; raises TaskError."""
-    name, settings = name or domain_of(record), settings or {}
-    record = {field: value for field, value in record.items() if field != "domain"}
-    domain = make_domain(name, settings)
-    try:
-        problem = domain.encode(record)
-    except TaskError:
-        if name != "sokoban" or "tokens_format" in settings:
-            raise
-        domain = make_domain(name, {**settings, "tokens_format": "full"})  # for levels with a box on a dock
-        problem = domain.encode(record)
+    domain, problem = read_task(record, name=name, settings=settings)
     return Task(domain.sized(problem), problem)
 
 

@@ -1,7 +1,6 @@
 """Where a run's numbers go while it trains: always to `metrics.jsonl`, to TensorBoard and trackio if asked for."""
 
 import contextlib
-import importlib
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 from searchformer.digests import sealed, unsealed
 from searchformer.errors import SearchformerError, shown
+from searchformer.extras import require
 from searchformer.files import parse_json, write_text
 
 FILE_NAME = "metrics.jsonl"
@@ -97,8 +97,10 @@ def make_trackers(names: Sequence[str], directory: Path) -> list[Tracker]:
 
 
 def _tensorboard(directory: Path) -> Tracker:
-    module = _require("torch.utils.tensorboard", "tensorboard")
-    writer = module.SummaryWriter(log_dir=os.fspath(directory / "tensorboard"))
+    require("tensorboard", extra="tracking")
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(log_dir=os.fspath(directory / "tensorboard"))
 
     def log(numbers: dict[str, float], step: int) -> None:
         for name, value in numbers.items():
@@ -109,7 +111,7 @@ def _tensorboard(directory: Path) -> Tracker:
 
 def _trackio(directory: Path) -> Tracker:
     """Logs to a local database; `trackio show --project searchformer` draws it."""
-    module = _require("trackio", "trackio")
+    module = require("trackio", extra="tracking")
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the command's own result
         module.init(project="searchformer", name=directory.name)
 
@@ -118,12 +120,3 @@ def _trackio(directory: Path) -> Tracker:
             module.finish()
 
     return Tracker(lambda numbers, step: module.log(numbers, step=step), finish)
-
-
-def _require(module: str, package: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise SearchformerError(
-            f"{package} is not installed; install it with `pip install 'searchformer[tracking]'`"
-        ) from None

@@ -23,7 +23,7 @@ from searchformer.dataset.store import MANIFEST, Dataset
 from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
 from searchformer.errors import Interrupted, SearchformerError
-from searchformer.files import locked, make_directory, write_json
+from searchformer.files import TRAINING_RUN, locked, make_directory, require_kind, write_json
 from searchformer.lifetime import Interrupts, held_back
 from searchformer.model import Transformer, read_model_config, save_model
 from searchformer.model.device import use_fitting_threads
@@ -80,7 +80,12 @@ def train(
     """
     out = Path(out)
     with joined(options.device) as processes, contextlib.ExitStack() as stack:
-        processes.from_first(lambda: stack.enter_context(locked(out, doing="training")))
+
+        def claim() -> None:
+            require_kind(out, TRAINING_RUN)
+            stack.enter_context(locked(out, doing="training"))
+
+        processes.from_first(claim)
         training = _Training(options, out, processes, listeners, bootstrap_round)
         shown = display if display is not None and processes.is_first else Silent()
         return training.run(shown, exact_match=exact_match)

@@ -99,7 +99,7 @@ class TrainOptions(TrainingOptions):
     sequences: int | None = Field(default=None, ge=1)
     """Train on the first N tasks by task id; all if left out."""
     init_from: Annotated[Path | None, MayChange] = None
-    """Fine-tune this model: a model directory, a training run, or the name of a packaged model."""
+    """Fine-tune this model: a model directory, a run that has made one, or the name of a packaged model."""
     seed: int = Field(default=0, ge=0)
     """Draws the first weights and the order of the batches."""
     device: Annotated[str, MayChange] = "auto"

@@ -65,7 +65,7 @@ class Processes:
 
 @contextlib.contextmanager
 def joined(device: str) -> Iterator[Processes]:
-    """Join the other processes, if torchrun started several; gloo on the CPU, nccl on GPUs."""
+    """Join the other processes, if several were started together; gloo on the CPU, nccl on GPUs."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     chosen = choose_device(device, local_rank=int(os.environ.get("LOCAL_RANK", "0")))
     if world == 1:
@@ -81,12 +81,12 @@ def joined(device: str) -> Iterator[Processes]:
 
 
 def end_process() -> None:
-    """Exit 0 at once if torchrun started this process: the work is done and the files are closed.
+    """Exit 0 at once if this process is one of several: the work is done and the files are closed.
 
     Python's own shutdown races with gloo's threads, which may still hold tensors: now and then one of them aborts a
-    process whose training is complete, and torchrun calls the whole run failed.
+    process whose training is complete, and the whole run is called failed.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if "RANK" in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
