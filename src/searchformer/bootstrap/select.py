@@ -5,15 +5,18 @@ An answer is a candidate if the strict judge calls its plan optimal and its trac
 set. The rule says which candidates are taken; a new rule is a new entry of `RULES`.
 """
 
+import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from searchformer.bootstrap.hindsight import without_some
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
 from searchformer.dataset.store import MANIFEST, Dataset, finish, schema
 from searchformer.digests import file_digest
@@ -23,6 +26,8 @@ from searchformer.evaluate.judge import OPTIMAL
 from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import make_directory, replacing
 from searchformer.rollout.store import Rollouts
+from searchformer.search.world import World
+from searchformer.seeding import child_seed
 
 ORIGINAL = "original"
 
@@ -36,6 +41,8 @@ class Rule:
     """A field of the verdict that must be true, besides the plan's being optimal."""
     keep: int = 1
     """How many different candidates are taken, the shortest first; the task's current trace stays if there is none."""
+    left_out: float = 0.0
+    """The share of the nodes closed in vain that every candidate is first rid of (`hindsight.py`)."""
 
 
 RULES = {
@@ -47,6 +54,13 @@ RULES = {
         "trace_sound",
     ),
     "several-sound": Rule("the four shortest different true searches with an optimal plan", "trace_sound", keep=4),
+    "hindsight": Rule(
+        "the four shortest different true searches with an optimal plan, each without half of the nodes that it closed "
+        "in vain",
+        "trace_sound",
+        keep=4,
+        left_out=0.5,
+    ),
     "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }
 
@@ -138,23 +152,44 @@ def _shortest_lengths(data: Dataset) -> dict[str, int]:
 
 def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: pa.Table) -> dict[str, list[Candidate]]:
     """The best candidates of each task, the shortest first."""
-    lengths = _candidate_lengths(verdicts, current, rule)
+    lengths = _admitted_lengths(verdicts, rule)
+    shorten = _Hindsight(rollouts, rule.left_out) if rule.left_out else None
     best: dict[str, list[Candidate]] = {}
-    for task, sample, ids, _ in rollouts.answers():
-        if (task, sample) in lengths:
-            candidate = Candidate(lengths[task, sample], sample, tuple(ids.tolist()))
-            best[task] = _different([*best.get(task, []), candidate])[: rule.keep]
+    for task, sample, answer, _ in rollouts.answers():
+        if (task, sample) not in lengths:
+            continue
+        ids, length = answer.tolist(), lengths[task, sample]
+        if shorten:
+            ids, before = shorten(task, sample, ids), len(ids)
+            length += len(ids) - before
+        if 0 < length < current[task]:
+            candidates = [*best.get(task, []), Candidate(length, sample, tuple(ids))]
+            best[task] = _different(candidates)[: rule.keep]
     return best
 
 
-def _candidate_lengths(verdicts: pa.Table, current: dict[str, int], rule: Rule) -> dict[tuple[str, int], int]:
-    """Trace lengths, by task and sample, of admitted answers whose trace is shorter than the current one."""
+class _Hindsight:
+    """Shortens the answers of one directory; answers to the same task come one after the other."""
+
+    def __init__(self, rollouts: Rollouts, share: float) -> None:
+        self.vocabulary, self.share = rollouts.vocabulary, share
+        self.world = cache(lambda task: World(rollouts.domain, rollouts.problems[task]))
+
+    def __call__(self, task: str, sample: int, ids: list[int]) -> list[int]:
+        """The ids of a shorter answer."""
+        chance = random.Random(child_seed(sample, f"hindsight {task}"))  # noqa: S311
+        tokens = without_some(self.world(task), self.vocabulary.decode(ids), share=self.share, chance=chance)
+        return self.vocabulary.encode(tokens).tolist()
+
+
+def _admitted_lengths(verdicts: pa.Table, rule: Rule) -> dict[tuple[str, int], int]:
+    """Trace lengths of admitted answers, by task and sample."""
     admitted = pc.equal(verdicts["verdict"], OPTIMAL)
     if rule.requires:
         admitted = pc.and_(admitted, pc.fill_null(verdicts[rule.requires], False))
     names = ("task_id", "sample", "trace_length")
     rows = zip(*(verdicts.filter(admitted)[name].to_pylist() for name in names), strict=True)
-    return {(task, sample): length for task, sample, length in rows if 0 < length < current[task]}
+    return {(task, sample): length for task, sample, length in rows}
 
 
 def _different(candidates: list[Candidate]) -> list[Candidate]:

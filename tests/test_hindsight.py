@@ -1,0 +1,63 @@
+"""Searches without some of the nodes that they closed in vain: still true, never longer, with the same plan."""
+
+import random
+
+import pytest
+
+from searchformer.bootstrap.hindsight import without_some
+from searchformer.domains import make_domain
+from searchformer.evaluate.judge import OPTIMAL, Judge
+from searchformer.search import Searcher
+from searchformer.search.validate import codes_of
+from searchformer.search.world import World, cut_steps
+from searchformer.solve import random_task
+from searchformer.tokens.grammar import write_text
+
+MAZE = make_domain("maze", {"width": 3, "height": 3})
+PROBLEM = MAZE.parse_prompt(["start", "0", "0", "goal", "0", "2", "wall", "2", "1", "wall", "2", "2"])
+SEARCH = (
+    "create 0 0 c0 c2 close 0 0 c0 c2 create 0 1 c1 c1 create 1 0 c1 c3 close 1 0 c1 c3 create 1 1 c2 c2 "
+    "create 2 0 c2 c4 close 0 1 c1 c1 create 0 2 c2 c0 close 2 0 c2 c4 close 0 2 c2 c0 plan 0 0 plan 0 1 plan 0 2"
+)
+
+
+def shortened(text, share=1.0, seed=0):
+    return " ".join(without_some(World(MAZE, PROBLEM), text.split(), share=share, chance=random.Random(seed)))
+
+
+def closed(text):
+    return [step.state for step in cut_steps(text.split()) if step.kind == "close"]
+
+
+def test_what_did_not_lead_to_the_goal_is_left_out_and_what_it_created_is_created_by_others():
+    text = shortened(SEARCH)
+    assert closed(text) == [("0", "0"), ("0", "1"), ("0", "2")]
+    assert "create 1 1 c2 c2" in text[text.index("close 0 1") :]  # by 1 0 before
+    assert "create 2 0" not in text
+    assert text.endswith("plan 0 0 plan 0 1 plan 0 2")
+
+
+def test_a_node_stays_if_one_stays_that_it_created():
+    found = {tuple(closed(shortened(SEARCH, share=0.5, seed=seed))) for seed in range(40)}
+    assert len(found) == 3  # both of 1 0 and 2 0, only the first, or neither
+    assert tuple(closed(SEARCH)) in found
+    assert all(("1", "0") in states for states in found if ("2", "0") in states)
+
+
+def test_nothing_is_left_out_without_a_trace_or_a_share():
+    assert shortened("plan 0 0 plan 0 1") == "plan 0 0 plan 0 1"
+    assert closed(shortened(SEARCH, share=0.0)) == closed(SEARCH)
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_searches_of_every_domain_stay_true_and_optimal(domain, share):
+    judge = Judge(domain)
+    for seed in range(12):
+        task = random_task(domain, seed=seed)
+        found = Searcher(domain).search(task.problem, seed=seed)
+        _, trace, plan = write_text(domain, task.problem, found)
+        answer, world = f"{trace} {plan}".split(), World(domain, task.problem)
+        codes = codes_of(domain, without_some(world, answer, share=share, chance=random.Random(seed)))
+        verdict = judge.judge(task.problem, codes, optimal_length=len(found.plan), finished=True)
+        assert (verdict.verdict, verdict.trace_sound) == (OPTIMAL, True)
+        assert verdict.closed <= found.closed
