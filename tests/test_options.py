@@ -161,7 +161,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path, mark):
         if kind == MARKS[mark]:
             require_kind(tmp_path, kind)
         else:
-            with pytest.raises(SearchformerError, match=f"holds {MARKS[mark]}, and {kind} was to be written there"):
+            with pytest.raises(SearchformerError, match=f"holds {MARKS[mark]}, not {kind}; choose another"):
                 require_kind(tmp_path, kind)
 
 

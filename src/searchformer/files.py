@@ -157,7 +157,7 @@ def require_kind(directory: Path, kind: str) -> None:
     """Raise if a directory that is to become `kind`, or to be continued as such, belongs to something else."""
     found = next((owner for mark, owner in MARKS.items() if (directory / mark).exists()), kind)
     if found != kind:
-        raise SearchformerError(f"{directory} holds {found}, and {kind} was to be written there; choose another --out")
+        raise SearchformerError(f"{directory} holds {found}, not {kind}; choose another --out")
 
 
 def require_same(found: Mapping[str, Any], asked: Mapping[str, Any], *, where: Path, what: str) -> None:
