@@ -70,8 +70,9 @@ def write_card(
         f"A small Transformer that plans in the domain `{facts['domain']}` by imitating A*'s search.",
     ]
     if facts.get("bootstrap round", "0") != "0":
+        plural = "" if facts["bootstrap round"] == "1" else "s"
         lines.append(
-            f"It then learned from its own shorter searches in {facts['bootstrap round']} bootstrapping rounds."
+            f"It then learned from its own shorter searches in {facts['bootstrap round']} bootstrapping round{plural}."
         )
     lines += [stored, "", "## Training", ""]
     lines += [f"- {key}: {value}" for key, value in facts.items() if value]

@@ -48,8 +48,7 @@ class LearningOptions(OptionsModel):
     max_trace_tokens: int = Field(default=10_000, ge=0)
     """Leave out tasks with longer traces."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of matrix products; auto takes the faster one here, but fp32 for small networks on a CPU. Weights and
-    optimiser are always fp32."""
+    """Precision of matrix products; auto: the faster one here, but fp32 for small networks on a CPU."""
     compile: Annotated[bool, MayChange] = False
     """Run the layers through torch.compile: it takes a minute or two and a C++ compiler, then training is faster."""
 
