@@ -132,7 +132,8 @@ def test_a_model_is_given_as_directory_run_or_name(tmp_path):
     (tmp_path / "run" / "model" / "model.safetensors").touch()
     assert resolve_model(tmp_path / "run") == resolve_model(tmp_path / "run" / "model") == tmp_path / "run" / "model"
     assert resolve_model("maze-6x6") == HERE / "maze-6x6"
-    with pytest.raises(SearchformerError, match=r"holds no model: .* a packaged model .maze-10x10, maze-6x6, sokoban-7x7"):
+    packaged = "maze-10x10, maze-6x6, sokoban-7x7"
+    with pytest.raises(SearchformerError, match=rf"holds no model: .* a packaged model .{packaged}"):
         resolve_model(tmp_path)
 
 
