@@ -24,7 +24,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention, softmax
 
 from searchformer.model import Transformer, make_config
-from searchformer.model.layers import rotary_table, rotate
+from searchformer.model.rotary import rotary_table, rotate
 from searchformer.rollout import Engine, Prompt
 from searchformer.rollout.memory import peak_memory_gb
 from searchformer.tokens.grammar import Automaton
@@ -77,12 +77,12 @@ def run_baseline(model: Transformer, prompt: Prompt, *, samples: int, steps: int
     """Sample `steps` tokens for `samples` rows, all with the same prompt."""
     config, heads = model.config, model.config.heads
     prompts_BS = torch.tensor([[BOS, *prompt.tokens.tolist(), EOS]]).repeat(samples, 1)
-    features_BSD = model.encode(prompts_BS)
+    features_BSD = model.encode(prompts_BS[:, :, None]).vectors_BSD
     cache = torch.zeros(config.layers, 2, samples, heads, steps, config.head_dim)
     tokens_B1 = torch.full((samples, 1), BOS)
     cosines, sines = rotary_table(steps, config, torch.device("cpu"))
     for step in range(steps):
-        turn = cosines[step : step + 1], sines[step : step + 1]
+        turn = cosines[step : step + 1, None], sines[step : step + 1, None]
         x_B1D = model.decoder.embedding(tokens_B1)
         for layer, block in enumerate(model.decoder.layers):
             own, normed = block.attention, block.attention_norm(x_B1D)

@@ -14,7 +14,8 @@ from searchformer.tokens.steps import longest_piece, token_kinds
 from searchformer.tokens.symbols import Symbols
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
-SHAPE = {"dim": 16, "layers": 2, "heads": 2, "ffn": 24, "shift": 2, "positions": 800}
+TOKEN_SHAPE = {"dim": 24, "layers": 2, "heads": 3, "ffn": 24, "positions": 800}
+SHAPE = TOKEN_SHAPE | {"shift": 2, "number_heads": 2, "near": 2}
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,18 @@ def step_model(
     symbols: Symbols | None = None,
     **shape: int,
 ) -> Transformer:
-    """A network whose every part, shift and copying included, has a say in what it writes."""
+    """A network whose every part, shift, copying and near numbers included, has a say in what it writes."""
     config = ModelConfig(vocabulary=len(vocabulary), unit="step", **{**SHAPE, **shape})
     count = symbols.count if symbols else len(vocabulary)
     config = config.fitted(places=places, plan_places=plan_places, prompt_places=prompt_places, symbols=count)
     generator = torch.Generator().manual_seed(seed)
-    model = Transformer(config, generator=generator, kinds=token_kinds(vocabulary), symbols=symbols)
+    model = Transformer(config, generator=generator, vocabulary=vocabulary, symbols=symbols)
     for name, parameter in model.named_parameters():
-        if "shift" in name or "copy_" in name:
+        if any(part in name for part in ("shift", "copy_", "near")):
             torch.nn.init.normal_(parameter, std=0.5, generator=generator)
+    assert model.decoder.head is not None
+    with torch.no_grad():
+        model.decoder.head.near[-1] = 0.0  # as it always is
     return model.eval()
 
 

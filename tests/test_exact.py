@@ -20,7 +20,6 @@ from searchformer.dataset.store import Dataset
 from searchformer.model import ModelConfig, Transformer
 from searchformer.rollout import Engine, Prompt
 from searchformer.rollout.products import FEWEST_ROWS, product
-from searchformer.tokens.steps import token_kinds
 from searchformer.train import train
 from searchformer.train.log import read_metrics
 from searchformer.train.options import TrainOptions
@@ -39,10 +38,11 @@ def dataset(tmp_path_factory):
 
 def network(dataset, unit):
     """A network with random weights."""
-    more = {"unit": "step", "shift": 2, "places": 6, "plan_places": 3, "prompt_places": 4} if unit == "step" else {}
-    config = ModelConfig(vocabulary=len(dataset.vocabulary), dim=32, layers=2, heads=2, ffn=48, **more)
-    kinds = token_kinds(dataset.vocabulary) if unit == "step" else None
-    return Transformer(config, generator=torch.Generator().manual_seed(1), kinds=kinds)
+    more = {"unit": "step", "shift": 2, "number_heads": 1, "near": 3, "places": 6, "plan_places": 3, "prompt_places": 4}
+    config = ModelConfig(
+        vocabulary=len(dataset.vocabulary), dim=32, layers=2, heads=2, ffn=48, **(more if unit == "step" else {})
+    )
+    return Transformer(config, generator=torch.Generator().manual_seed(1), vocabulary=dataset.vocabulary)
 
 
 def answered(engine, prompts):

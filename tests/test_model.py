@@ -14,7 +14,8 @@ from torch.nn import functional
 from searchformer.errors import SearchformerError
 from searchformer.model import SIZES, Transformer, load_model, make_config, save_model
 from searchformer.model.causal import BlockedCausal
-from searchformer.model.layers import RMSNorm, rotary_table, rotate
+from searchformer.model.layers import RMSNorm
+from searchformer.model.rotary import rotary_table, rotate
 from searchformer.tokens.vocabulary import BOS, Vocabulary
 
 GOLDEN = Path(__file__).parent / "golden" / "meta-model-s-maze10.npz"
@@ -123,7 +124,7 @@ def test_blocked_causal_attention_is_torchs(length):
 def test_rotation_turns_pairs_by_the_angle_of_their_position():
     config = make_config("dim=8,layers=1,heads=2,ffn=4", vocabulary=4)
     x = torch.randn(1, 7, 2, 4, generator=torch.Generator().manual_seed(0))
-    turned = rotate(x, *rotary_table(7, config, torch.device("cpu")))
+    turned = rotate(x, *(table[:, None] for table in rotary_table(7, config, torch.device("cpu"))))
     for position in range(7):
         for pair, angle in enumerate((position, position / 100)):
             (a, b), (c, s) = x[0, position, 1, 2 * pair : 2 * pair + 2], (math.cos(angle), math.sin(angle))

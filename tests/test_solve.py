@@ -29,7 +29,6 @@ from searchformer.solve import (
     solve,
 )
 from searchformer.tokens.grammar import write_text
-from searchformer.tokens.steps import token_kinds
 from searchformer.tokens.vocabulary import Vocabulary
 
 MAZE = {"width": 4, "height": 4, "start": [0, 0], "goal": [2, 2], "walls": [[1, 1], [2, 1], [0, 3], [3, 3]]}
@@ -55,7 +54,7 @@ def make_model(directory, *, domain="maze", settings=SETTINGS, steps=0, **shape)
     made = make_domain(domain, settings)
     vocabulary = Vocabulary.of(made.token_list())
     config = ModelConfig(vocabulary=len(vocabulary), dim=32, layers=1, heads=2, ffn=64, **shape)
-    model = Transformer(config, generator=torch.Generator().manual_seed(0), kinds=token_kinds(vocabulary))
+    model = Transformer(config, generator=torch.Generator().manual_seed(0), vocabulary=vocabulary)
     if steps:
         learn_by_heart(model, vocabulary, make_task(MAZE, settings=settings), steps=steps)
     save_model(model, vocabulary, directory, trained={"domain": domain, "settings": settings, "step": steps})

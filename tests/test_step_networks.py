@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_models import SHAPE, Searches, padded, searches_of, step_model
+from step_models import TOKEN_SHAPE, Searches, padded, searches_of, step_model
 
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
@@ -72,12 +72,19 @@ def test_losses_of_searches_are_minus_the_log_probabilities(domain):
     assert torch.allclose(losses_N, -known_NV.gather(1, inputs.targets_N[:, None])[:, 0], atol=1e-5)
 
 
-def mixture_by_hand(model, prompt, response):
+def difference(words, token, other):
+    """How much more the number or cost `token` is than `other`; None if they are not of one kind."""
+    texts = [words.tokens[token], words.tokens[other]]
+    kinds = {text[0] == "c" and text != "close" for text in texts}
+    numbers = [int(text.removeprefix("c")) for text in texts if text.removeprefix("c").isdigit()]
+    return numbers[0] - numbers[1] if len(numbers) == 2 and len(kinds) == 1 else None
+
+
+def mixture_by_hand(model, words, prompt, response):
     """Probabilities of every token at every target of one sequence, written as one would explain them."""
-    cutter, head, vocabulary = model.cutter, model.decoder.head, model.config.vocabulary
+    cutter, head, vocabulary, near = model.cutter, model.decoder.head, model.config.vocabulary, model.config.near
     inputs = inputs_of(model, [prompt], [response])
-    features_1SD = model.encode(inputs.prompts_BSP)
-    hidden_TD = model.hidden(inputs.inputs_BTP, features_1SD)[0]
+    hidden_TD = model.hidden(inputs.inputs_BTP, model.encode(inputs.prompts_BSP))[0]
     pieces = [
         piece[piece >= 0].tolist() for piece in cutter.responses(response[None], np.array([len(response)])).ids[0]
     ]
@@ -91,13 +98,23 @@ def mixture_by_hand(model, prompt, response):
             if states[s - 1] and states[s - 1] in states[s:t]:
                 scores[s] += float(head.superseded)
         attention = torch.softmax(torch.tensor(scores), dim=0)
+        reference = ([[]] + [each for each in pieces[:t] if words.tokens[each[0]] != "create"])[-1]
         for place in range(len(piece)):
             x_D = hidden_TD[t] + head.place[place]
             for before in range(place):
                 x_D = x_D + head.embedding.weight[before * vocabulary + piece[before]]
+                offset = difference(words, piece[before], reference[before]) if before < len(reference) else None
+                if offset is not None and abs(offset) <= near:
+                    x_D = x_D + head.near[before * (2 * near + 1) + near + offset]
             for block in head.layers:
                 x_D = block(x_D[None])[0]
-            own_V = torch.softmax(model.decoder.output(x_D), dim=-1)
+            logits_V = model.decoder.output(x_D)
+            near_O = head.near_output(model.decoder.output[0](x_D))
+            for token in range(vocabulary if place < len(reference) else 0):
+                offset = difference(words, token, reference[place])
+                if offset is not None and abs(offset) <= near:
+                    logits_V[token] += near_O[near + offset]
+            own_V = torch.softmax(logits_V, dim=-1)
             mass_V = torch.zeros(vocabulary)
             for s in range(1, t + 1):
                 if pieces[s - 1][1:place] == piece[1:place] and place < len(pieces[s - 1]):
@@ -110,7 +127,7 @@ def mixture_by_hand(model, prompt, response):
 def test_a_token_is_written_by_the_network_or_copied_from_what_agrees_so_far(maze):
     model = step_model(maze.vocabulary, *maze.places)
     with torch.inference_mode():
-        expected_NV = mixture_by_hand(model, maze.prompts[0], maze.responses[0])
+        expected_NV = mixture_by_hand(model, maze.vocabulary, maze.prompts[0], maze.responses[0])
         known_NV = model.log_probabilities(inputs_of(model, maze.prompts[:1], maze.responses[:1]))
     assert torch.allclose(known_NV.exp(), expected_NV, atol=1e-5)
 
@@ -121,7 +138,7 @@ def test_malformed_sequences_are_written_and_copied_alike(seed, places):
     model = step_model(WORDS, places, min(places, 2), 3)
     prompts, responses = any_sequences(seed, count=1)
     with torch.inference_mode():
-        expected_NV = mixture_by_hand(model, prompts[0], responses[0])
+        expected_NV = mixture_by_hand(model, WORDS, prompts[0], responses[0])
         known_NV = model.log_probabilities(inputs_of(model, prompts, responses))
     assert torch.allclose(known_NV.exp(), expected_NV, atol=1e-5)
 
@@ -181,7 +198,7 @@ def test_token_shift_adds_the_weighted_positions_before():
 def test_a_shift_that_is_all_zero_changes_nothing_and_a_token_network_may_have_one():
     prompt, response = torch.tensor([[0, 3, 4, 1]]), torch.tensor([[0, 5, 6, 7, 8]])
     plain, shifted = (
-        Transformer(ModelConfig(vocabulary=9, **{**SHAPE, "shift": shift}), generator=torch.Generator().manual_seed(0))
+        Transformer(ModelConfig(vocabulary=9, **TOKEN_SHAPE, shift=shift), generator=torch.Generator().manual_seed(0))
         for shift in (0, 2)
     )
     assert torch.equal(plain(prompt, response), shifted(prompt, response))
@@ -197,7 +214,7 @@ def test_a_shift_that_is_all_zero_changes_nothing_and_a_token_network_may_have_o
 def stored(tmp_path):
     """A step network and a token network of one shape and vocabulary, on disk."""
     steps = step_model(WORDS, 5, 3, 3)
-    tokens = Transformer(ModelConfig(vocabulary=len(WORDS), **{**SHAPE, "shift": 0}))
+    tokens = Transformer(ModelConfig(vocabulary=len(WORDS), **TOKEN_SHAPE))
     for name, model in (("step", steps), ("token", tokens)):
         save_model(model, WORDS, tmp_path / name, trained={})
     return steps, tmp_path
@@ -235,7 +252,7 @@ def test_token_networks_are_stored_with_the_fields_that_older_versions_know(stor
     directory = stored[1]
     assert set(json.loads((directory / "token/config.json").read_text())["shape"]) == known
     found = set(json.loads((directory / "step/config.json").read_text())["shape"])
-    assert found - known == {"unit", "shift", "places", "plan_places", "prompt_places"}
+    assert found - known == {"unit", "shift", "number_heads", "near", "places", "plan_places", "prompt_places"}
     assert ModelConfig.model_config["extra"] == "forbid"
     later = read_json(directory / "token/config.json", what="model")
     later["shape"]["unheard_of"] = 1

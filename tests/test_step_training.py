@@ -31,7 +31,7 @@ from searchformer.train.objective import Objective
 from searchformer.train.optimiser import FlatParameters
 from searchformer.train.precision import HalfWeights
 
-SHAPE = "dim=16,layers=1,heads=2,ffn=24,unit=step,shift=2"
+SHAPE = "dim=16,layers=1,heads=2,ffn=24,unit=step,shift=2,number_heads=1,near=3"
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,10 @@ from step_models import searches_of
 from searchformer.domains import KEYWORDS
 from searchformer.errors import SearchformerError
 from searchformer.tokens.steps import (
+    CLOSE,
     COST,
+    CREATE,
     END,
-    KEYWORD,
     NOTHING,
     NUMBER,
     PLAN,
@@ -26,7 +27,7 @@ from searchformer.tokens.steps import (
 )
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
-KINDS = st.lists(st.sampled_from([NUMBER, WORD, COST, KEYWORD, PLAN]), min_size=1, max_size=8).map(
+KINDS = st.lists(st.sampled_from([NUMBER, WORD, COST, CLOSE, CREATE, PLAN]), min_size=1, max_size=8).map(
     lambda kinds: np.array([WORD, END, *kinds], dtype=np.uint8)
 )
 
@@ -57,7 +58,7 @@ def cut_response(cutter, ids):
 def cut_prompt(cutter, ids):
     pieces = []
     for token in ids:
-        begins = cutter.kinds[token] in (WORD, KEYWORD, PLAN, END)
+        begins = cutter.kinds[token] in (WORD, CLOSE, CREATE, PLAN, END)
         if not pieces or begins or len(pieces[-1]) == cutter.prompt_places:
             pieces.append([])
         pieces[-1].append(token)
@@ -180,7 +181,8 @@ def test_tokens_are_of_the_kind_that_their_text_says():
     vocabulary = Vocabulary.of(["create", "close", "plan", "0", "12", "c0", "c117", "c", "cx", "wall", "create2"])
     kinds = dict(zip(vocabulary.tokens, token_kinds(vocabulary).tolist(), strict=True))
     expected = {
-        KEYWORD: "create close",
+        CLOSE: "close",
+        CREATE: "create",
         PLAN: "plan",
         END: "eos",
         NUMBER: "0 12",
@@ -201,8 +203,8 @@ def test_a_vocabulary_without_keywords_is_refused_in_one_line():
 @settings(max_examples=100, deadline=None)
 def test_the_longest_piece_is_that_of_the_longest_step(seed, prompts):
     generator = np.random.default_rng(seed)
-    begins = (WORD, KEYWORD, PLAN, END) if prompts else (KEYWORD, PLAN, END)
-    kinds = np.array([begins[0], *generator.integers(6, size=generator.integers(0, 40))], dtype=np.uint8)
+    begins = (CLOSE, CREATE, PLAN, END, *([WORD] if prompts else []))
+    kinds = np.array([begins[-1], *generator.integers(7, size=generator.integers(0, 40))], dtype=np.uint8)
     starts = [at for at, kind in enumerate(kinds) if kind in begins] + [len(kinds)]
     longest = max(end - start for start, end in pairwise(starts))
     assert longest_piece(kinds, prompts=prompts) == (longest if prompts else max(longest, 2))

@@ -135,13 +135,15 @@ def test_a_network_and_its_training_do_not_depend_on_how_many_costs_are_never_us
     assert few_losses == many_losses
     assert few_scores == many_scores
     stored = (tmp_path / "run-40000/model/model.safetensors").stat().st_size
-    assert stored < 4 * many.parameter_count + 6 * 40_000  # 5 bytes for each token: its kind and its symbol
+    assert stored < 4 * many.parameter_count + 10 * 40_000  # 9 bytes for each token: its kind, number and symbol
 
 
 def test_nothing_is_as_wide_as_the_vocabulary_while_losses_and_scores_are_computed(maze):
     """Every array that PyTorch makes on the way is watched."""
     model, largest = large_model(maze), 0
     assert model.cutter is not None  # made once, from the kinds of all tokens
+    assert len(model.beside_VO) == model.config.symbols  # and this from their numbers
+    model.encode(torch.zeros((1, 1, model.config.prompt_places), dtype=torch.int64))
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -277,7 +279,7 @@ def engine(request, maze):
     """An engine for a network that likes to write costs which share a symbol."""
     model = large_model(maze)
     with torch.no_grad():
-        model.decoder.output[1].weight[-1] *= 3
+        model.decoder.output[1].weight[-1] *= -5
     return Engine(model, LARGE, backend=BACKENDS[request.param](model), slots=4)
 
 

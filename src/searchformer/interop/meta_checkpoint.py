@@ -21,7 +21,7 @@ from searchformer.errors import SearchformerError
 from searchformer.files import new_directory, replacing
 from searchformer.interop.published import SIZES, Language
 from searchformer.model import ModelConfig, Transformer, load_model, make_config, read_model_config, save_model
-from searchformer.model.layers import rotary_table
+from searchformer.model.rotary import rotary_table
 
 PREFIX = "module.model."
 ROPE = {".rope.cos_param": 0, ".rope.sin_param": 1}

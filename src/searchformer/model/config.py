@@ -39,6 +39,10 @@ class ModelConfig(BaseModel):
     """What a position holds: a token, as in the published networks, or a step of the search."""
     shift: int = Field(default=0, ge=0, le=1 << 10)
     """Self-attention in the decoder reads each position mixed with this many before it."""
+    number_heads: int = Field(default=0, ge=0, le=1 << 12)
+    """Heads that turn by the numbers of pieces instead of their positions, in a step network (`rotary.py`)."""
+    near: int = Field(default=0, ge=0, le=1 << 10)
+    """A step network's head reads and writes numbers relative to others up to this far away (`head.py`)."""
     places: int = Field(default=1, ge=1, le=1 << 16)
     """Tokens that a position of a response can hold; 1 for a token network, for others what the data set needs."""
     plan_places: int = Field(default=1, ge=1, le=1 << 16)
@@ -52,6 +56,10 @@ class ModelConfig(BaseModel):
     def _fits_together(self) -> "ModelConfig":
         if self.dim % (2 * self.heads):
             raise ValueError(f"dim {self.dim} must be a multiple of 2 x heads = {2 * self.heads}")
+        if self.unit == "token" and (self.number_heads or self.near):
+            raise ValueError("a token network knows no numbers: number_heads and near must be 0")
+        if self.number_heads > self.heads or (self.number_heads and self.head_dim < 4):
+            raise ValueError(f"number_heads must be at most heads, {self.heads}, and heads at least 4 wide")
         if self.unit == "token" and (self.places, self.plan_places, self.prompt_places) != (1, 1, 1):
             raise ValueError("a token network has one token at every position: all its places must be 1")
         if self.plan_places > self.places:
@@ -70,7 +78,8 @@ class ModelConfig(BaseModel):
 
     def stored(self) -> dict[str, Any]:
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
-        defaults = {name: type(self).model_fields[name].default for name in STEP_FIELDS}
+        optional = STEP_FIELDS if self.unit == "token" else ("symbols",)
+        defaults = {name: type(self).model_fields[name].default for name in optional}
         return self.model_dump(exclude={name for name, value in defaults.items() if getattr(self, name) == value})
 
     @property
@@ -89,11 +98,14 @@ class ModelConfig(BaseModel):
         return self.positions * self.places
 
 
-STEP_FIELDS = ("unit", "shift", "places", "plan_places", "prompt_places", "symbols")
+STEP_FIELDS = ("unit", "shift", "number_heads", "near", "places", "plan_places", "prompt_places", "symbols")
 """Fields that came with step networks."""
 
 SMALL_DIM = 128
 """Networks up to this width do not fill several cores, and are worth the precision of fp32 on them."""
+
+STEP: dict[str, Any] = {"unit": "step", "shift": 3, "near": 3}
+"""What all named sizes of step networks have in common."""
 
 SIZES: dict[str, dict[str, Any]] = {
     "1M": {"dim": 128, "layers": 3, "heads": 4, "ffn": 256},
@@ -102,9 +114,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "46M": {"dim": 384, "layers": 8, "heads": 4, "ffn": 1024},
     "175M": {"dim": 768, "layers": 9, "heads": 4, "ffn": 2048},
     "747M": {"dim": 1152, "layers": 16, "heads": 12, "ffn": 3072},
-    "step-small": {"unit": "step", "shift": 3, "dim": 64, "layers": 3, "heads": 4, "ffn": 192},
-    "step-medium": {"unit": "step", "shift": 3, "dim": 96, "layers": 3, "heads": 6, "ffn": 256},
-    "step-large": {"unit": "step", "shift": 3, "dim": 128, "layers": 4, "heads": 4, "ffn": 384},
+    "step-small": STEP | {"dim": 64, "layers": 3, "heads": 4, "ffn": 192, "number_heads": 2},
+    "step-medium": STEP | {"dim": 96, "layers": 3, "heads": 6, "ffn": 256, "number_heads": 3},
+    "step-large": STEP | {"dim": 128, "layers": 4, "heads": 8, "ffn": 384, "number_heads": 4},
 }
 
 

@@ -5,8 +5,12 @@ network. The other copies: an attention over earlier pieces, of which those that
 are left out, keywords apart. (To close a node is to write again what was created.) The attention knows which pieces
 have been superseded, because their state has come up again since: the created ones that are left are the open nodes.
 
+Numbers are read and written twice: as tokens, and relative to the number at the same place of a reference, the last
+piece that creates nothing. (A child is one cell away from the node that was closed, and costs one more.)
+
 Every token's probability is exact, so a loss or a log-probability means the same as for a token network. Shape suffixes
-as in `inputs.py`, and D model width, V symbols (`tokens/symbols.py`): here, a token is a symbol.
+as in `inputs.py`, and D model width, V symbols (`tokens/symbols.py`), O offsets (`tokens/numbers.py`): a token here is
+a symbol.
 """
 
 import math
@@ -70,6 +74,9 @@ class StepHead(nn.Module):
         self.dim, self.places = config.dim, config.places
         self.embedding = StepEmbedding(config, config.places)
         self.place = nn.Parameter(torch.empty(config.places, config.dim))
+        self.offsets = 2 * config.near + 1
+        self.near = nn.Parameter(torch.empty(config.places * self.offsets + 1, config.dim))
+        self.near_output = Linear(config.dim, self.offsets)
         self.layers = nn.ModuleList(HeadBlock(config) for _ in range(HEAD_BLOCKS))
         self.copy_norm = RMSNorm(config.dim, eps=config.norm_eps)
         self.copy_query = Linear(config.dim, config.dim)
@@ -79,11 +86,14 @@ class StepHead(nn.Module):
 
     # --- writing with a network
 
-    def prefixes(self, hidden_BTD: Tensor, pieces_BTP: Tensor) -> Tensor:
-        """What the head knows before each token of given pieces, [B * T, P, D]."""
-        pieces_NP = pieces_BTP.flatten(0, 1)[:, :-1]
+    def prefixes(self, hidden_BTD: Tensor, inputs: Inputs, beside_VO: Tensor) -> Tensor:
+        """What the head knows before each token of given pieces, [B * T, P, D]; `beside_VO` as in `tokens.numbers`."""
+        pieces_NP = inputs.pieces_BTP.flatten(0, 1)[:, :-1]
         rows_NP = self.embedding.rows(functional.pad(pieces_NP, (0, 1), value=-1))[:, :-1]
-        earlier_NPD = functional.embedding(rows_NP, self.embedding.weight)
+        assert inputs.references_BTP is not None
+        places_P = torch.arange(self.places, device=hidden_BTD.device)
+        near_NP = self.near_rows(inputs.pieces_BTP, inputs.references_BTP, places_P, beside_VO).flatten(0, 1)[:, :-1]
+        earlier_NPD = functional.embedding(rows_NP, self.embedding.weight) + self.near_vectors(near_NP)
         known_NPD = torch.cat([hidden_BTD.flatten(0, 1)[:, None], earlier_NPD], dim=1)
         return known_NPD.cumsum(dim=1) + self.place
 
@@ -92,6 +102,23 @@ class StepHead(nn.Module):
         for block in self.layers:
             x_ND = block(x_ND)
         return x_ND
+
+    def near_vectors(self, rows_L: Tensor) -> Tensor:
+        """Vectors [..., D] of rows of `near`; the last row stays zero."""
+        return functional.embedding(rows_L, self.near, padding_idx=self.places * self.offsets)
+
+    def near_rows(self, ids_L: Tensor, references_L: Tensor, places_L: Tensor, beside_VO: Tensor) -> Tensor:
+        """The row of `near` for tokens next to the reference's number at their place; the last one for all others."""
+        is_it_LO = (beside_VO[references_L.clamp(min=0)] == ids_L[..., None]) & (references_L >= 0)[..., None]
+        row_L = places_L * self.offsets + is_it_LO.to(torch.int8).argmax(dim=-1)
+        return torch.where(is_it_LO.any(dim=-1), row_L, self.places * self.offsets)
+
+    def add_near(self, logits_NV: Tensor, normed_ND: Tensor, references_N: Tensor, beside_VO: Tensor) -> Tensor:
+        """Logits with what is said of the numbers next to the reference's."""
+        count = logits_NV.shape[1]
+        beside_NO = torch.where((references_N >= 0)[:, None], beside_VO[references_N.clamp(min=0)], count)
+        near_NO = self.near_output(normed_ND).float()
+        return functional.pad(logits_NV, (0, 1)).scatter_add(1, beside_NO, near_NO)[:, :count]
 
     # --- writing by copying
 

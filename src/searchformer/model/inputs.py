@@ -36,6 +36,8 @@ class Inputs:
     """None when all prompts are of the same length, so that attention needs no mask."""
     inputs_BTP: Tensor
     """What the decoder reads at each position: the piece before; bos at first."""
+    references_BTP: Tensor | None
+    """The piece that numbers are written relative to (`Cutter.references`); None for token networks."""
     pieces_BTP: Tensor
     """What it is to write there."""
     places_N: Tensor | None
@@ -65,7 +67,7 @@ def make_inputs(
     def tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
-    sources = None
+    sources = references = None
     if cutter is None:
         prompt_pieces, prompt_counts = prompts[:, :, None], prompt_lengths
         inputs, pieces = responses[:, :-1, None], responses[:, 1:, None]
@@ -76,6 +78,7 @@ def make_inputs(
         answer = cutter.responses(responses, response_lengths)
         pieces, real = answer.ids, answer.ids != NOTHING
         inputs = decoder_inputs(pieces)
+        references = cutter.references(inputs)
         alike = np.full(pieces.shape[:2], pieces.shape[1])
         alike[:, 1:] = next_alike(cutter.identities(pieces[:, :-1])) + 1
         sources = make_sources(tensor(inputs), tensor(pieces), tensor(alike))
@@ -87,6 +90,7 @@ def make_inputs(
         prompts_BSP=tensor(prompt_pieces),
         prompt_lengths_B=tensor(prompt_counts) if uneven else None,
         inputs_BTP=tensor(inputs),
+        references_BTP=None if references is None else tensor(references),
         pieces_BTP=tensor(pieces),
         places_N=None if real.all() else tensor(np.flatnonzero(real)),
         targets_N=tensor(targets),

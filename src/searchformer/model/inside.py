@@ -83,7 +83,7 @@ class _Watch:
         found = []
         for layer in self.layers[cross]:
             (x_BLD, source_BSD), settings = self.given[layer]
-            q_BHLK, k_BHSK = layer.queries_and_keys(x_BLD, source_BSD, settings.get("rotary"))
+            q_BHLK, k_BHSK = layer.queries_and_keys(x_BLD, source_BSD, settings.get("turns"))
             scores_HS = (k_BHSK[0] @ q_BHLK[0, :, -1, :, None])[..., 0] * q_BHLK.shape[-1] ** -0.5
             found.append(torch.softmax(scores_HS.float(), dim=-1))
         return torch.stack(found).cpu().numpy()

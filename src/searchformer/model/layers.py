@@ -1,10 +1,9 @@
-"""The parts of the network: rotary positions, attention, feed-forward, and the two kinds of block.
+"""The parts of the network: attention, feed-forward, and the two kinds of block.
 
 Tensor names end in their shape: B batch, T response positions, S prompt positions, L either of them, D model width,
 H heads, K width of a head, V vocabulary. No biases, no dropout; tensors are named as in the published checkpoints.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,38 +12,7 @@ from torch.nn import functional
 
 from searchformer.model.causal import BlockedCausal, is_faster_in_blocks
 from searchformer.model.config import ModelConfig
-
-
-@lru_cache(maxsize=16)
-def _rotary_table(positions: int, width: int, theta: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    frequencies = theta ** (-torch.arange(0, width, 2, dtype=torch.float32, device=device) / width)
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32, device=device), frequencies)
-    return angles.cos(), angles.sin()
-
-
-def rotary_table(positions: int, config: ModelConfig, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary angles, each [positions, K/2]; computed once per power of two."""
-    length = 1 << max(positions - 1, 255).bit_length()
-    with torch.inference_mode(False):
-        cosines, sines = _rotary_table(length, config.head_dim, config.rope_theta, device)
-    return cosines[:positions], sines[:positions]
-
-
-def _by_hand(x: Tensor) -> bool:
-    """Whether to use what is written here for the CPU: not where torch.compile fuses the plain operations itself."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def rotate(x_BLHK: Tensor, cosines_LP: Tensor, sines_LP: Tensor) -> Tensor:
-    """Turn neighbouring pairs of the last axis by the angle of their position: RoPE."""
-    pairs = x_BLHK.float().unflatten(-1, (-1, 2))
-    if _by_hand(x_BLHK):  # one pass over memory instead of seven
-        turns = torch.complex(cosines_LP, sines_LP).unsqueeze(-2)
-        return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x_BLHK.dtype)
-    even, odd = pairs.unbind(-1)
-    cosines, sines = cosines_LP.unsqueeze(-2), sines_LP.unsqueeze(-2)
-    turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), dim=-1)
-    return turned.flatten(-2).to(x_BLHK.dtype)
+from searchformer.model.rotary import Rotation, Turns, by_hand, rotate, rotate_back
 
 
 class RMSNorm(nn.RMSNorm):
@@ -52,7 +20,7 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """x over its root mean square, times the weight."""
-        if _by_hand(x) and x.dtype == torch.float32:
+        if by_hand(x) and x.dtype == torch.float32:
             return _Norm.apply(x, self.weight, self.eps)
         return super().forward(x)
 
@@ -126,31 +94,53 @@ class Attention(nn.Module):
         x_BLD: Tensor,
         source_BSD: Tensor,
         *,
-        rotary: tuple[Tensor, Tensor] | None = None,
+        turns: tuple[Turns, Turns] | None = None,
+        numbers: tuple[Turns, Turns] | None = None,
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Attend from x to source. `mask` [B, 1, 1, S] is true where source counts; `rotary` turns queries and keys."""
-        q_BHLK, k_BHSK = self.queries_and_keys(x_BLD, source_BSD, rotary)
-        v_BHSK = self.wv(source_BSD).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        if causal and _by_hand(q_BHLK) and is_faster_in_blocks(q_BHLK):
+        """Attend from x to source. `mask` [B, 1, 1, S] is true where source counts.
+
+        `turns` of x and source are for queries and keys. With `numbers`, values are turned too, and what is read of
+        them is turned back: so it tells where source is as seen from x.
+        """
+        q_BHLK, k_BHSK = self.queries_and_keys(x_BLD, source_BSD, turns)
+        v_BSHK = self.wv(source_BSD).unflatten(-1, (self.heads, -1))
+        v_BHSK = (rotate(v_BSHK, *numbers[1]) if numbers else v_BSHK).transpose(1, 2)
+        if causal and by_hand(q_BHLK) and is_faster_in_blocks(q_BHLK):
             q_NTK, k_NTK, v_NTK = (x.reshape(-1, *x.shape[2:]) for x in (q_BHLK, k_BHSK, v_BHSK))
             mixed_BHLK = BlockedCausal.apply(q_NTK, k_NTK, v_NTK).view_as(q_BHLK)
         else:
             mixed_BHLK = functional.scaled_dot_product_attention(
                 q_BHLK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=causal
             )
-        return self.wo(mixed_BHLK.transpose(1, 2).flatten(-2))
+        mixed_BLHK = mixed_BHLK.transpose(1, 2)
+        mixed_BLHK = rotate_back(mixed_BLHK, *numbers[0]) if numbers else mixed_BLHK
+        return self.wo(mixed_BLHK.flatten(-2))
 
     def queries_and_keys(
-        self, x_BLD: Tensor, source_BSD: Tensor, rotary: tuple[Tensor, Tensor] | None
+        self, x_BLD: Tensor, source_BSD: Tensor, turns: tuple[Turns, Turns] | None
     ) -> tuple[Tensor, Tensor]:
         """What each position of x asks, [B, H, L, K], and what each of source answers to, [B, H, S, K]."""
         q_BLHK = self.wq(x_BLD).unflatten(-1, (self.heads, -1))
         k_BSHK = self.wk(source_BSD).unflatten(-1, (self.heads, -1))
-        if rotary is not None:
-            q_BLHK, k_BSHK = rotate(q_BLHK, *rotary), rotate(k_BSHK, *rotary)
+        if turns is not None:
+            q_BLHK, k_BSHK = rotate(q_BLHK, *turns[0]), rotate(k_BSHK, *turns[1])
         return q_BLHK.transpose(1, 2), k_BSHK.transpose(1, 2)
+
+    def to_itself(
+        self, x_BLD: Tensor, rotation: Rotation, *, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Self-attention."""
+        numbers = (rotation.numbers, rotation.numbers) if rotation.numbers else None
+        return self(x_BLD, x_BLD, turns=(rotation.own, rotation.own), numbers=numbers, mask=mask, causal=causal)
+
+    def to_prompt(
+        self, x_BTD: Tensor, features_BSD: Tensor, here: Rotation, there: Rotation, mask: Tensor | None
+    ) -> Tensor:
+        """Attention to an encoded prompt, as it is; positions do not count, numbers do."""
+        numbers = (here.numbers, there.numbers) if here.numbers and there.numbers else None
+        return self(x_BTD, features_BSD, turns=numbers, numbers=numbers, mask=mask)
 
 
 class FeedForward(nn.Module):
@@ -177,10 +167,9 @@ class EncoderBlock(nn.Module):
         self.ffn_norm = RMSNorm(config.dim, eps=config.norm_eps)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+    def forward(self, x_BSD: Tensor, rotation: Rotation, mask: Tensor | None) -> Tensor:
         """`mask` [B, 1, 1, S] is true on the prompt's own positions; None when none is padding."""
-        normed_BSD = self.attention_norm(x_BSD)
-        x_BSD = x_BSD + self.attention(normed_BSD, normed_BSD, rotary=rotary, mask=mask)
+        x_BSD = x_BSD + self.attention.to_itself(self.attention_norm(x_BSD), rotation, mask=mask)
         return x_BSD + self.feed_forward(self.ffn_norm(x_BSD))
 
 
@@ -207,12 +196,13 @@ class DecoderBlock(nn.Module):
         self.feed_forward = FeedForward(config)
 
     def forward(
-        self, x_BTD: Tensor, features_BSD: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor | None
+        self, x_BTD: Tensor, features_BSD: Tensor, rotation: Rotation, prompt_rotation: Rotation, mask: Tensor | None
     ) -> Tensor:
         """`mask` [B, 1, 1, S] is true on the prompt's own positions; None when none is padding."""
         normed_BTD = self.attention_norm(x_BTD)
         if hasattr(self, "shift"):
             normed_BTD = mix_with_earlier(normed_BTD, self.shift)
-        x_BTD = x_BTD + self.attention(normed_BTD, normed_BTD, rotary=rotary, causal=True)
-        x_BTD = x_BTD + self.attention_feat(self.attention_feat_norm(x_BTD), features_BSD, mask=mask)
+        x_BTD = x_BTD + self.attention.to_itself(normed_BTD, rotation, causal=True)
+        normed_BTD = self.attention_feat_norm(x_BTD)
+        x_BTD = x_BTD + self.attention_feat.to_prompt(normed_BTD, features_BSD, rotation, prompt_rotation, mask)
         return x_BTD + self.feed_forward(self.ffn_norm(x_BTD))

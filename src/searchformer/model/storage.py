@@ -30,9 +30,9 @@ def read_model_config(directory: Path | str) -> tuple[ModelConfig, dict[str, Any
     path = Path(directory) / CONFIG
     stored = read_json(path, what="model")
     try:
-        if stored["shape"].get("unit") == "step" and "plan_places" not in stored["shape"]:
+        if stored["shape"].get("unit") == "step" and "near" not in stored["shape"]:
             raise SearchformerError(
-                f"{path}: step networks of earlier versions cut steps in another way; train it again"
+                f"{path}: step networks of earlier versions read steps in another way; train it again"
             )
         return ModelConfig.model_validate(stored["shape"]), dict(stored["trained"])
     except ValidationError as error:

@@ -6,6 +6,7 @@ place, without a head of its own. Shape suffixes as in `layers.py` and `inputs.p
 prompt padding in the encoder; we do.)
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,14 +18,28 @@ from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig
 from searchformer.model.head import StepEmbedding, StepHead
 from searchformer.model.inputs import Inputs, make_inputs
-from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm, rotary_table
-from searchformer.tokens.steps import Cutter
+from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm
+from searchformer.model.rotary import NumberTable, Rotation, rotary_table
+from searchformer.tokens.numbers import Numbers, token_numbers
+from searchformer.tokens.steps import Cutter, token_kinds
 from searchformer.tokens.symbols import Symbols
+from searchformer.tokens.vocabulary import Vocabulary
 
 SMALL_EMBEDDING = 0.4
 """Standard deviation of a step network's embeddings, of which several are added, at the start."""
 SUPERSEDED = -2.0
 """What a step network's copying adds to the score of a superseded piece, at the start."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Encoded prompts, as the decoder attends to them."""
+
+    vectors_BSD: Tensor
+    """Those behind a prompt's end mean nothing."""
+    rotation: Rotation
+    mask: Tensor | None
+    """[B, 1, 1, S], true on each prompt's own positions; None when no prompt is padded."""
 
 
 class Encoder(nn.Module):
@@ -51,11 +66,12 @@ class Decoder(nn.Module):
 class Transformer(nn.Module):
     """The network of the paper's appendix B, or one with a step per position. Weights are drawn from `generator`.
 
-    On the device "meta" it has no weights yet: they are to be loaded. A step network needs to know its tokens: `kinds`
-    are those of `tokens.steps.token_kinds`, `symbols` say what it tells apart; both are stored with the weights.
+    On the device "meta" it has no weights yet: they are to be loaded. A step network needs to know the `vocabulary` and
+    what it tells apart, `symbols`; the kinds, numbers and symbols of tokens are stored with the weights.
     """
 
     token_kinds: Tensor
+    token_numbers: Tensor
     token_symbols: Tensor
 
     def __init__(
@@ -64,7 +80,7 @@ class Transformer(nn.Module):
         *,
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
-        kinds: np.ndarray | None = None,
+        vocabulary: Vocabulary | None = None,
         symbols: Symbols | None = None,
     ) -> None:
         super().__init__()
@@ -76,9 +92,11 @@ class Transformer(nn.Module):
             self.to_empty(device=device)
             self.initialise(generator)
         if config.unit == "step":  # a buffer would not survive `to_empty`
-            assert kinds is not None or torch.device(device).type == "meta", "without kinds nothing would be a keyword"
-            known = torch.empty(config.vocabulary, dtype=torch.uint8) if kinds is None else torch.from_numpy(kinds)
-            self.register_buffer("token_kinds", known.to(device))
+            assert vocabulary or torch.device(device).type == "meta", "a step network must know its tokens"
+            nothing = np.zeros(config.vocabulary)
+            kinds, numbers = (read(vocabulary) if vocabulary else nothing for read in (token_kinds, token_numbers))
+            self.register_buffer("token_kinds", torch.from_numpy(kinds.astype(np.uint8)).to(device))
+            self.register_buffer("token_numbers", torch.from_numpy(numbers.astype(np.int32)).to(device))
         if config.symbols:
             of_token = np.zeros(config.vocabulary) if symbols is None else symbols.of_token
             self.register_buffer("token_symbols", torch.from_numpy(of_token.astype(np.int32)).to(device))
@@ -99,6 +117,8 @@ class Transformer(nn.Module):
             elif isinstance(module, StepHead):
                 nn.init.normal_(module.place, std=SMALL_EMBEDDING, generator=generator)
                 nn.init.constant_(module.superseded, SUPERSEDED)
+                nn.init.zeros_(module.near)
+                nn.init.zeros_(module.near_output.weight)
 
     @property
     def parameter_count(self) -> int:
@@ -124,40 +144,60 @@ class Transformer(nn.Module):
         of_token = self.token_symbols.cpu().numpy() if self.config.symbols else np.arange(self.config.vocabulary)
         return Symbols(of_token.astype(np.int64))
 
-    def encode(self, prompt_BSP: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
-        """Features of the prompts' pieces, [B, S, D]; those behind a prompt's end mean nothing.
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The numbers of a step network's symbols."""
+        kinds, numbers = self.token_kinds.cpu().numpy(), self.token_numbers.cpu().numpy()
+        return Numbers.of(kinds, numbers, self.symbols, self.config.near)
 
-        `prompt_lengths_B` None says that no prompt is padded.
-        """
+    @cached_property
+    def number_table(self) -> NumberTable:
+        """By what the numbers of pieces turn; a token network knows of no numbers."""
+        found = self.numbers.coordinates if self.config.unit == "step" else np.empty(0, np.int64)
+        return NumberTable(found, self.config, self.device)
+
+    @cached_property
+    def beside_VO(self) -> Tensor:
+        """`Numbers.beside` on the device."""
+        return torch.from_numpy(self.numbers.beside).to(self.device)
+
+    def encode(self, prompt_BSP: Tensor, prompt_lengths_B: Tensor | None = None) -> Features:
+        """Read prompts, cut into pieces. `prompt_lengths_B` None says that none is padded."""
         self._check_length(prompt_BSP.shape[1], "prompt")
         mask = prompt_mask(prompt_lengths_B, prompt_BSP.shape[1])
-        rotary = rotary_table(prompt_BSP.shape[1], self.config, prompt_BSP.device)
+        rotation = self._rotation(prompt_BSP)
         x_BSD = self.encoder.embedding(prompt_BSP)
         for block in self.encoder.layers:
-            x_BSD = block(x_BSD, rotary, mask)
-        return self.encoder.output(x_BSD)
+            x_BSD = block(x_BSD, rotation, mask)
+        return Features(self.encoder.output(x_BSD), rotation, mask)
 
-    def hidden(self, inputs_BTP: Tensor, features_BSD: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
+    def _rotation(self, pieces_BLP: Tensor) -> Rotation:
+        cosines, sines = rotary_table(pieces_BLP.shape[1], self.config, pieces_BLP.device)
+        return self.number_table.rotation((cosines[:, None], sines[:, None]), pieces_BLP)
+
+    def hidden(self, inputs_BTP: Tensor, features: Features) -> Tensor:
         """The decoder's last residual stream, [B, T, D]."""
         self._check_length(inputs_BTP.shape[1], "response")
-        mask = prompt_mask(prompt_lengths_B, features_BSD.shape[1])
-        rotary = rotary_table(inputs_BTP.shape[1], self.config, inputs_BTP.device)
+        rotation = self._rotation(inputs_BTP)
         x_BTD = self.decoder.embedding(inputs_BTP)
         for block in self.decoder.layers:
-            x_BTD = block(x_BTD, features_BSD, rotary, mask)
+            x_BTD = block(x_BTD, features.vectors_BSD, rotation, features.rotation, features.mask)
         return x_BTD
 
     def read(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """The hidden vectors [B, T, D], and the network's own logits of every token that is to be predicted, [N, V]."""
-        features_BSD = self.encode(inputs.prompts_BSP, inputs.prompt_lengths_B)
-        hidden_BTD = self.hidden(inputs.inputs_BTP, features_BSD, inputs.prompt_lengths_B)
-        head = self.decoder.head
-        known_ND = (head.prefixes(hidden_BTD, inputs.pieces_BTP) if head else hidden_BTD).flatten(0, 1)
-        if inputs.places_N is not None:
-            known_ND = known_ND.index_select(0, inputs.places_N)
-        if head:
-            known_ND = head.refine(known_ND)
-        return hidden_BTD, self.decoder.output(known_ND).float()
+        features = self.encode(inputs.prompts_BSP, inputs.prompt_lengths_B)
+        hidden_BTD = self.hidden(inputs.inputs_BTP, features)
+        head, references_BTP, places_N = self.decoder.head, inputs.references_BTP, inputs.places_N
+        known_ND = (head.prefixes(hidden_BTD, inputs, self.beside_VO) if head else hidden_BTD).flatten(0, 1)
+        if places_N is not None:
+            known_ND = known_ND.index_select(0, places_N)
+        if head is None or references_BTP is None:
+            return hidden_BTD, self.decoder.output(known_ND).float()
+        normed_ND = self.decoder.output[0](head.refine(known_ND))
+        references_N = references_BTP.flatten() if places_N is None else references_BTP.flatten()[places_N]
+        logits_NV = self.decoder.output[1](normed_ND).float()
+        return hidden_BTD, head.add_near(logits_NV, normed_ND, references_N, self.beside_VO)
 
     def losses(self, inputs: Inputs) -> Tensor:
         """-log of the probability of every target, [N]."""
@@ -177,8 +217,8 @@ class Transformer(nn.Module):
 
     def forward(self, prompt_BS: Tensor, response_BT: Tensor, prompt_lengths_B: Tensor | None = None) -> Tensor:
         """A token network's logits of the token after each response position (ids incl. bos), [B, T, V]."""
-        features_BSD = self.encode(prompt_BS[:, :, None], prompt_lengths_B)
-        return self.decoder.output(self.hidden(response_BT[:, :, None], features_BSD, prompt_lengths_B))
+        features = self.encode(prompt_BS[:, :, None], prompt_lengths_B)
+        return self.decoder.output(self.hidden(response_BT[:, :, None], features))
 
     def inputs(
         self,

@@ -284,7 +284,9 @@ def parameters(shape: ModelConfig) -> int:
         in_places = (shape.prompt_places, shape.places, shape.places)  # of the encoder, the decoder, the head
         embeddings = sum(places * symbols + (places > 1) for places in in_places)
         blocks = HEAD_BLOCKS * (4 * d * d + d)
-        head = blocks + 2 * d * d + 2 * shape.places * d + d + 1
+        offsets = 2 * shape.near + 1
+        near = (shape.places * offsets + 1 + offsets) * d
+        head = blocks + 2 * d * d + 2 * shape.places * d + d + 1 + near
     return shape.layers * (encoder + decoder) + d * (embeddings + symbols) + d * d + 2 * d + head
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from searchformer.errors import SearchformerError
 from searchformer.model import ModelConfig, Transformer
 from searchformer.model.device import has_bf16
-from searchformer.model.layers import rotary_table
+from searchformer.model.rotary import Turns, rotary_table
 from searchformer.rollout import kernels, step_kernels
 from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
 from searchformer.rollout.cpu_steps import CpuPieceWriter
-from searchformer.rollout.decoder import DecoderWeights, run_blocks
+from searchformer.rollout.decoder import DecoderWeights, prompt_keys_and_values, run_blocks
 from searchformer.rollout.products import product
 from searchformer.rollout.requests import Alphabet, Sampling
 from searchformer.rollout.stepwise import Recent
@@ -84,9 +84,9 @@ class CpuBackend:
     @torch.inference_mode()
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
-        features_SD = self.model.encode(torch.from_numpy(prompt)[None])[0].float()
+        features = self.model.encode(torch.from_numpy(prompt)[None])
         for layer, block in enumerate(self.weights.blocks):
-            keys_SD, values_SD = features_SD @ block.cross_keys, features_SD @ block.cross_values
+            keys_SD, values_SD = prompt_keys_and_values(features, block)
             kernels.store_prompt(keys_SD.numpy(), values_SD.numpy(), *self.cache, layer, blocks)
 
     def decode(self, rows: DecoderRows, sampling: Sampling, alphabet: Alphabet) -> Drawn:
@@ -119,16 +119,17 @@ class CpuBackend:
         """One position of some rows, and what is drawn there."""
         arithmetic = self._arithmetics[thread]
         arithmetic.begin(rows)
-        self._embed(rows, arithmetic.x)
+        self._embed(rows, arithmetic)
         run_blocks(self.weights.blocks, arithmetic)
         return self._next_tokens(arithmetic, rows, sampling, alphabet)
 
-    def _embed(self, rows: DecoderRows, x_RD: np.ndarray) -> None:
-        """The decoder's input: the embedding of each row's last token or piece."""
+    def _embed(self, rows: DecoderRows, arithmetic: "_CpuArithmetic") -> None:
+        """The decoder's input: the embedding of each row's last token or piece, whose numbers turn some heads."""
         if self.writer is None:
-            kernels.embed(rows.token, self.weights.embedding.numpy(), x_RD)
+            kernels.embed(rows.token, self.weights.embedding.numpy(), arithmetic.x)
         else:
-            self.writer.embed(rows.slot, rows.position, x_RD)
+            pieces_RP = self.writer.embed(rows.slot, rows.position, arithmetic.x)
+            arithmetic.turn_by(self.model.number_table.turns(torch.from_numpy(pieces_RP)))
 
     def _next_tokens(
         self, arithmetic: "_CpuArithmetic", rows: DecoderRows, sampling: Sampling, alphabet: Alphabet
@@ -174,6 +175,8 @@ class _CpuArithmetic:
         self.backend, self.eps = backend, backend.config.norm_eps
         self.buffers = _buffers(backend.config, capacity, backend.products)
         self.scores = np.empty(backend.longest, np.float32)
+        nothing = np.empty((0, 0, 0), np.float32)
+        self.turns = nothing, nothing
 
     def begin(self, rows: DecoderRows) -> None:
         """Turn to these rows; views of the buffers are made again only when the number of rows changes."""
@@ -186,6 +189,10 @@ class _CpuArithmetic:
             self.views = {name: _Buffer.of(tensor[: self.count]) for name, tensor in self.buffers.items()}
             self.x, self.normed = self.views["x"].array, self.views["normed"]
         self.change = self.views["change"].array[:0]  # no change yet
+
+    def turn_by(self, turns: Turns) -> None:
+        """Take these turns [R, G, E/2] for the heads that turn by numbers; a token network has none."""
+        self.turns = turns[0].numpy(), turns[1].numpy()
 
     def project(self, norm: Tensor, weight: Tensor) -> _Buffer:
         """See `Arithmetic`."""
@@ -208,16 +215,23 @@ class _CpuArithmetic:
         """See `Arithmetic`."""
         rows, cache, query = self.rows, self.backend.cache, self.views["query"].array
         kernels.rotate_and_store(
-            query_key_value.array, *self.backend.rotary, rows.position, *cache, layer, rows.table, query
+            query_key_value.array, *self.backend.rotary, *self.turns, rows.position, *cache, layer, rows.table, query
         )
         kernels.attend(query, *cache, layer, rows.table, self.length, True, self.scores, self.normed.array)
+        self._turn(self.normed, -1.0)
         return self.normed
 
     def attend_to_prompt(self, layer: int, query: _Buffer) -> _Buffer:
         """See `Arithmetic`."""
         rows, cache, out = self.rows, self.backend.cache, self.normed
+        self._turn(query, 1.0)
         kernels.attend(query.array, *cache, layer, rows.prompt_table, rows.prompt_length, False, self.scores, out.array)
+        self._turn(out, -1.0)
         return out
+
+    def _turn(self, x: _Buffer, direction: float) -> None:
+        if self.turns[0].size:
+            kernels.turn_by_numbers(x.array, *self.turns, direction)
 
     def gate(self, hidden: _Buffer) -> _Buffer:
         """See `Arithmetic`."""

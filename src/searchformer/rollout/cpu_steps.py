@@ -30,17 +30,22 @@ class CpuPieceWriter(PieceWriter):
                 (block.norm.weight.float().numpy(), _matrix(block.w1.weight), _matrix(block.w2.weight))
                 for block in blocks
             ]
-            self.output_norm, self.output = norm.weight.float().numpy(), _matrix(output.weight)
+            self.output_norm = norm.weight.float().numpy()
+            self.output = _matrix(torch.cat([output.weight, head.near_output.weight]))
             self.place_PD = head.place.float().numpy()
             self.table_ND = head.embedding.weight.float().numpy()
             self.input_table_ND = self.decoder.embedding.weight.float().numpy()
             self.bias = head.superseded.item()
+            self.near_ND = head.near.float().numpy()
+        self.beside = model.numbers.beside
         self.symbols = head.embedding.symbols
 
-    def embed(self, slot_R: np.ndarray, position_R: np.ndarray, x_RD: np.ndarray) -> None:
-        """The decoder's next inputs as vectors."""
+    def embed(self, slot_R: np.ndarray, position_R: np.ndarray, x_RD: np.ndarray) -> np.ndarray:
+        """The decoder's next inputs [R, P]; their vectors go to `x_RD`."""
         self.start(slot_R, position_R)
-        step_kernels.embed_pieces(self.pieces[slot_R, position_R], self.symbols, self.input_table_ND, x_RD)
+        pieces_RP = self.pieces[slot_R, position_R]
+        step_kernels.embed_pieces(pieces_RP, self.symbols, self.input_table_ND, x_RD)
+        return pieces_RP
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """See `PieceWriter`."""
@@ -54,7 +59,7 @@ class CpuPieceWriter(PieceWriter):
         log_probability_RP = np.zeros((rows, self.places), np.float32)
         known_RD, is_writing_R = hidden + self.place_PD[0], np.ones(rows, bool)
         for place in range(self.places):
-            logits_RV = self._logits(known_RD, normed_RD)
+            logits_RV = self._logits(known_RD, normed_RD, slot_R, place)
             step_kernels.mix_copies(logits_RV.numpy(), attention_RT, gate_RP, self.pieces, *where, place)
             writing = np.flatnonzero(is_writing_R)
             chosen_RV = logits_RV if len(writing) == rows else logits_RV[torch.from_numpy(writing)]
@@ -71,6 +76,9 @@ class CpuPieceWriter(PieceWriter):
                 self.symbols,
                 self.table_ND,
                 self.place_PD,
+                self.near_ND,
+                self.beside,
+                self.references,
                 self.pieces,
                 *where,
                 known_RD,
@@ -98,10 +106,11 @@ class CpuPieceWriter(PieceWriter):
 
     def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
         """See `PieceWriter`."""
-        cutter, memory = self.cutter, (self.pieces, self.identities, self.superseded)
-        step_kernels.remember(pieces_RP, cutter.names_state, cutter.factors, slot_R, position_R, *memory)
+        cutter, memory = self.cutter, (self.pieces, self.references, self.identities, self.superseded)
+        known = cutter.names_state, cutter.creates, cutter.factors
+        step_kernels.remember(pieces_RP, *known, slot_R, position_R, *memory)
 
-    def _logits(self, known_RD: np.ndarray, normed_RD: Tensor) -> Tensor:
+    def _logits(self, known_RD: np.ndarray, normed_RD: Tensor, slot_R: np.ndarray, place: int) -> Tensor:
         """The network's own logits; `normed_RD` is memory."""
         x_RD, change = known_RD.copy(), np.empty((0, self.dim), np.float32)
         for norm, first, second in self.blocks:
@@ -109,7 +118,10 @@ class CpuPieceWriter(PieceWriter):
             inner_RF = product(normed_RD, first).relu_().square_()
             change = product(inner_RF, second).numpy()
         kernels.add_and_norm(x_RD, change, self.output_norm, self.eps, normed_RD.numpy())
-        return product(normed_RD, self.output)
+        logits_RV = torch.empty(len(x_RD), self.symbols)
+        outputs = product(normed_RD, self.output).numpy()
+        step_kernels.add_near(outputs, self.beside, self.references, slot_R, place, logits_RV.numpy())
+        return logits_RV
 
 
 def _matrix(weight: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from searchformer.model import Transformer
 from searchformer.model.layers import DecoderBlock
+from searchformer.model.rotary import rotate
+from searchformer.model.transformer import Features
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,20 @@ def _block_weights(block: DecoderBlock, products: torch.dtype, prompt_products: 
 
 def _joined(*maps: nn.Linear, dtype: torch.dtype) -> Tensor:
     return torch.cat([each.weight for each in maps]).detach().t().to(dtype).contiguous()
+
+
+def prompt_keys_and_values(features: Features, block: BlockWeights) -> tuple[Tensor, Tensor]:
+    """Keys and values of one encoded prompt for a block's attention to it, both [S, D]."""
+    vectors_SD = features.vectors_BSD[0].to(block.cross_keys.dtype)
+    keys_SD, values_SD = vectors_SD @ block.cross_keys, vectors_SD @ block.cross_values
+    if features.rotation.numbers is None:
+        return keys_SD, values_SD
+    cosines, sines = (table[0] for table in features.rotation.numbers)
+
+    def turned(x_SD: Tensor) -> Tensor:
+        return rotate(x_SD.unflatten(-1, (cosines.shape[-2], -1)), cosines, sines).flatten(1)
+
+    return turned(keys_SD), turned(values_SD)
 
 
 class Arithmetic(Protocol):

@@ -13,9 +13,9 @@ from torch.nn import functional
 from searchformer.errors import SearchformerError
 from searchformer.model import Transformer
 from searchformer.model.device import check_precision, widest_float
-from searchformer.model.layers import rotary_table, rotate
+from searchformer.model.rotary import Rotation, rotary_table, rotate, rotate_back
 from searchformer.rollout.backend import BLOCK, DecoderRows, Drawn
-from searchformer.rollout.decoder import DecoderWeights, run_blocks
+from searchformer.rollout.decoder import DecoderWeights, prompt_keys_and_values, run_blocks
 from searchformer.rollout.requests import Alphabet, Sampling
 from searchformer.rollout.stepwise import PieceWriter, Recent
 
@@ -69,13 +69,12 @@ class DeviceBackend:
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
         self._grow_cache(int(blocks.max()))
-        features_SD = self.model.encode(torch.as_tensor(prompt, device=self.device)[None])[0]
-        features_SD = features_SD.to(self.dtype)
+        features = self.model.encode(torch.as_tensor(prompt, device=self.device)[None])
         positions = torch.arange(len(prompt), device=self.device)
         block_S, at_S = torch.as_tensor(blocks, device=self.device).long()[positions // BLOCK], positions % BLOCK
         for layer, block in enumerate(self.weights.blocks):
-            for part, weight in enumerate((block.cross_keys, block.cross_values)):
-                self.cache[part, layer, block_S, at_S] = (features_SD @ weight).unflatten(-1, (self.config.heads, -1))
+            for part, vectors_SD in enumerate(prompt_keys_and_values(features, block)):
+                self.cache[part, layer, block_S, at_S] = vectors_SD.unflatten(-1, (self.config.heads, -1))
 
     @torch.inference_mode()
     def decode(self, rows: DecoderRows, sampling: Sampling, alphabet: Alphabet) -> Drawn:
@@ -94,7 +93,8 @@ class DeviceBackend:
         tokens, log_probabilities = [], []
         for step in range(self.steps):
             x_RD = functional.embedding(token_R, self.weights.embedding)
-            x_RD = self._forward(x_RD, slot_R, position_R, table_RT, prompt_table_RT, prompt_length_R)
+            rotation = self._rotation(token_R[:, None], position_R)
+            x_RD = self._forward(x_RD, rotation, slot_R, position_R, table_RT, prompt_table_RT, prompt_length_R)
             allowed_RV = allowed_SV[state_R] if len(allowed_SV) else None
             logits_RV = self._logits(x_RD)
             token_R, log_probability_R = take(logits_RV, allowed_RV, sampling, number_RK[:, step], forced_RK[:, step])
@@ -125,9 +125,17 @@ class DeviceBackend:
             rows.state[chosen] = alphabet.after(state, token)
             return token, log_probability
 
-        x_RD = self.model.decoder.embedding(self.writer.inputs(rows.slot, rows.position))[:, 0]
+        inputs_R1P = self.writer.inputs(rows.slot, rows.position)
+        x_RD = self.model.decoder.embedding(inputs_R1P)[:, 0]
         places = self._on_device(rows.slot, rows.position, rows.table, rows.prompt_table, rows.prompt_length)
-        return Drawn(*self.writer.write(self._forward(x_RD, *places), rows.slot, rows.position, choose))
+        rotation = self._rotation(inputs_R1P[:, 0], places[1])
+        hidden_RD = self._forward(x_RD, rotation, *places)
+        return Drawn(*self.writer.write(hidden_RD, rows.slot, rows.position, choose))
+
+    def _rotation(self, inputs_RP: Tensor, position_R: Tensor) -> Rotation:
+        """The turns of each row's next position."""
+        cosines, sines = (table[position_R][:, None, None] for table in self.rotary)
+        return self.model.number_table.rotation((cosines, sines), inputs_RP[:, None])
 
     def _on_device(self, *arrays: np.ndarray) -> list[Tensor]:
         return [torch.as_tensor(array.astype(np.int64), device=self.device) for array in arrays]
@@ -135,6 +143,7 @@ class DeviceBackend:
     def _hidden(
         self,
         x_RD: Tensor,
+        rotation: Rotation,
         slot_R: Tensor,
         position_R: Tensor,
         table_RT: Tensor,
@@ -144,7 +153,9 @@ class DeviceBackend:
         """The decoder's last hidden vectors, float32 [R, D]; keys and values of this position join the cache."""
         if self.config.shift:
             self.recent.begin(slot_R, position_R)
-        arithmetic = _DeviceArithmetic(self, x_RD, slot_R, position_R, table_RT, prompt_table_RT, prompt_length_R)
+        arithmetic = _DeviceArithmetic(
+            self, x_RD, rotation, slot_R, position_R, table_RT, prompt_table_RT, prompt_length_R
+        )
         run_blocks(self.weights.blocks, arithmetic)
         return arithmetic.x_RD
 
@@ -161,6 +172,7 @@ class _DeviceArithmetic:
         self,
         backend: DeviceBackend,
         x_RD: Tensor,
+        rotation: Rotation,
         slot_R: Tensor,
         position_R: Tensor,
         table_RT: Tensor,
@@ -171,7 +183,7 @@ class _DeviceArithmetic:
         self.own = table_RT, position_R + 1
         self.prompt = prompt_table_RT, prompt_length_R
         self.place = table_RT.gather(1, (position_R // BLOCK)[:, None])[:, 0], position_R % BLOCK
-        self.turn = tuple(table[position_R][:, None] for table in backend.rotary)
+        self.turns, self.numbers = rotation.own, rotation.numbers
 
     def project(self, norm: Tensor, weight: Tensor) -> Tensor:
         """See `Arithmetic`."""
@@ -188,12 +200,14 @@ class _DeviceArithmetic:
         """See `Arithmetic`."""
         query, key, value = (self._heads(part) for part in query_key_value.chunk(3, dim=-1))
         keys, values = self.backend.cache[:, layer]
-        keys[self.place], values[self.place] = rotate(key, *self.turn)[:, 0], value[:, 0]
-        return self._attend(layer, rotate(query, *self.turn), *self.own)
+        value = rotate(value, *self.numbers) if self.numbers else value
+        keys[self.place], values[self.place] = rotate(key, *self.turns)[:, 0], value[:, 0]
+        return self._attend(layer, rotate(query, *self.turns), *self.own)
 
     def attend_to_prompt(self, layer: int, query: Tensor) -> Tensor:
         """See `Arithmetic`."""
-        return self._attend(layer, self._heads(query), *self.prompt)
+        query_R1HE = self._heads(query)
+        return self._attend(layer, rotate(query_R1HE, *self.numbers) if self.numbers else query_R1HE, *self.prompt)
 
     def gate(self, hidden: Tensor) -> Tensor:
         """See `Arithmetic`."""
@@ -214,7 +228,8 @@ class _DeviceArithmetic:
         mask = torch.arange(keys.shape[2], device=keys.device) < length_R[:, None]
         query_RH1E = query_R1HE.transpose(1, 2)
         mixed = functional.scaled_dot_product_attention(query_RH1E, keys, values, attn_mask=mask[:, None, None])
-        return mixed[:, :, 0].flatten(1)
+        mixed_R1HE = mixed.transpose(1, 2)
+        return (rotate_back(mixed_R1HE, *self.numbers) if self.numbers else mixed_R1HE).flatten(1)
 
 
 def uniforms(key_R: np.ndarray, position_R: np.ndarray, steps: int) -> np.ndarray:

@@ -279,6 +279,8 @@ def rotate_and_store(
     mixed_R3D: np.ndarray,
     cosines: np.ndarray,
     sines: np.ndarray,
+    number_cosines_RGP: np.ndarray,
+    number_sines_RGP: np.ndarray,
     position_R: np.ndarray,
     keys_NLHEB: np.ndarray,
     values_NLHEB: np.ndarray,
@@ -287,7 +289,10 @@ def rotate_and_store(
     table_RT: np.ndarray,
     query_RD: np.ndarray,
 ) -> None:
-    """Turn queries and keys to their position (RoPE); queries go to `query_RD`, keys and values into the cache."""
+    """Turn queries and keys to their position (RoPE); queries go to `query_RD`, keys and values into the cache.
+
+    The last G heads turn by numbers instead (`model/rotary.py`), and so do their values.
+    """
     heads, dim = keys_NLHEB.shape[2], query_RD.shape[1]
     width = dim // heads
     key, value = np.empty(width, np.float32), np.empty(width, np.float32)
@@ -300,8 +305,12 @@ def rotate_and_store(
             ahead = keys_NLHEB[next_block, layer, head]
             for e in range(ahead.shape[0]):  # a column touches as many cache lines as it has entries
                 _prefetch(ahead, (e * BLOCK + next_at) * ahead.itemsize)
+            number = head - heads + number_cosines_RGP.shape[1]
             for pair in range(width // 2):
-                cosine, sine = cosines[position, pair], sines[position, pair]
+                if number < 0:
+                    cosine, sine = cosines[position, pair], sines[position, pair]
+                else:
+                    cosine, sine = number_cosines_RGP[row, number, pair], number_sines_RGP[row, number, pair]
                 here = head * width + 2 * pair
                 even, odd = widen(mixed_R3D[row, here]), widen(mixed_R3D[row, here + 1])
                 query_RD[row, here], query_RD[row, here + 1] = even * cosine - odd * sine, even * sine + odd * cosine
@@ -309,6 +318,11 @@ def rotate_and_store(
                 key[2 * pair], key[2 * pair + 1] = even * cosine - odd * sine, even * sine + odd * cosine
             for e in range(width):
                 value[e] = widen(mixed_R3D[row, 2 * dim + head * width + e])
+            if number >= 0:
+                for pair in range(width // 2):
+                    cosine, sine = number_cosines_RGP[row, number, pair], number_sines_RGP[row, number, pair]
+                    even, odd = value[2 * pair], value[2 * pair + 1]
+                    value[2 * pair], value[2 * pair + 1] = even * cosine - odd * sine, even * sine + odd * cosine
             _store(
                 key,
                 value,
@@ -317,6 +331,21 @@ def rotate_and_store(
                 scales_NLH2B[block, layer, head],
                 at,
             )
+
+
+@compiled
+def turn_by_numbers(x_RD: np.ndarray, cosines_RGP: np.ndarray, sines_RGP: np.ndarray, direction: float) -> None:
+    """Turn the last G heads of x in place, back if `direction` is -1."""
+    heads, half = cosines_RGP.shape[1], cosines_RGP.shape[2]
+    first = x_RD.shape[1] - 2 * half * heads
+    for row in range(x_RD.shape[0]):
+        for head in range(heads):
+            for pair in range(half):
+                cosine, sine = cosines_RGP[row, head, pair], np.float32(direction) * sines_RGP[row, head, pair]
+                here = first + 2 * (head * half + pair)
+                even, odd = widen(x_RD[row, here]), widen(x_RD[row, here + 1])
+                _put(x_RD, row, here, even * cosine - odd * sine)
+                _put(x_RD, row, here + 1, even * sine + odd * cosine)
 
 
 @compiled

@@ -1,8 +1,8 @@
 """Compiled kernels of the CPU sampler for step networks; `stepwise.py` says the same in PyTorch, for people.
 
-Shape suffixes: R rows, S slots, T positions, P places, K inputs that are remembered, D model
-width, V symbols, N rows of an embedding's table. Slots hold what is remembered of a sequence; tests compare answers
-with the obvious sampler's (`tests/test_step_networks.py`).
+Shape suffixes: R rows, S slots, T positions, P places, K inputs that are remembered, D model width, V symbols, O
+offsets, N rows of an embedding's table. Slots hold what is remembered of a sequence; tests compare answers with the
+obvious sampler's (`tests/test_step_networks.py`).
 """
 
 # mypy cannot follow types through numba's compiled functions:
@@ -84,6 +84,26 @@ def look_back(
 
 
 @compiled
+def add_near(
+    outputs_RN: np.ndarray,
+    beside_VO: np.ndarray,
+    references_SP: np.ndarray,
+    slot_R: np.ndarray,
+    place: int,
+    logits_RV: np.ndarray,
+) -> None:
+    """Logits: the first V outputs and, for the numbers next to the reference's at this place, one of the others."""
+    size = logits_RV.shape[1]
+    for row in range(logits_RV.shape[0]):
+        for v in range(size):
+            logits_RV[row, v] = outputs_RN[row, v]
+        reference = references_SP[slot_R[row], place]
+        for o in range(beside_VO.shape[1] if reference >= 0 else 0):
+            if beside_VO[reference, o] < size:
+                logits_RV[row, beside_VO[reference, o]] += outputs_RN[row, size + o]
+
+
+@compiled
 def mix_copies(
     logits_RV: np.ndarray,
     attention_RT: np.ndarray,
@@ -129,6 +149,9 @@ def write_symbol(
     symbols: int,
     table_ND: np.ndarray,
     place_PD: np.ndarray,
+    near_ND: np.ndarray,
+    beside_VO: np.ndarray,
+    references_SP: np.ndarray,
     pieces_STP: np.ndarray,
     slot_R: np.ndarray,
     position_R: np.ndarray,
@@ -136,11 +159,18 @@ def write_symbol(
     attention_RT: np.ndarray,
 ) -> None:
     """Rows that go on writing know one symbol more, and copy only from pieces that agree with it."""
+    offsets = beside_VO.shape[1]
     for row in range(symbol_R.shape[0]):
         if is_writing_R[row]:
             vector, pieces = table_ND[place * symbols + symbol_R[row]], pieces_STP[slot_R[row]]
             for d in range(known_RD.shape[1]):
                 known_RD[row, d] += vector[d] + (place_PD[place + 1, d] - place_PD[place, d])
+            reference = references_SP[slot_R[row], place]
+            for o in range(offsets if reference >= 0 else 0):
+                if beside_VO[reference, o] == symbol_R[row]:
+                    near = near_ND[place * offsets + o]
+                    for d in range(known_RD.shape[1]):
+                        known_RD[row, d] += near[d]
             for t in range(position_R[row] + 1 if place > 0 else 0):  # keywords may differ
                 if pieces[t, place] != symbol_R[row]:
                     attention_RT[row, t] = _ZERO
@@ -150,10 +180,12 @@ def write_symbol(
 def remember(
     written_RP: np.ndarray,
     names_state_V: np.ndarray,
+    creates_V: np.ndarray,
     factors_P: np.ndarray,
     slot_R: np.ndarray,
     position_R: np.ndarray,
     pieces_STP: np.ndarray,
+    references_SP: np.ndarray,
     identities_ST: np.ndarray,
     superseded_ST: np.ndarray,
 ) -> None:
@@ -163,6 +195,8 @@ def remember(
         for place in range(written_RP.shape[1]):
             symbol = written_RP[row, place]
             pieces_STP[slot, at, place] = symbol
+            if not creates_V[written_RP[row, 0]]:
+                references_SP[slot, place] = symbol
             if symbol >= 0 and names_state_V[symbol]:
                 identity += (symbol + 1) * factors_P[place]
         identities_ST[slot, at], superseded_ST[slot, at] = identity, False

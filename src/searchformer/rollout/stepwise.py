@@ -58,25 +58,27 @@ class PieceWriter:
         assert model.cutter is not None
         assert model.decoder.head is not None
         self.decoder, self.head, self.cutter = model.decoder, model.decoder.head, model.cutter
-        self.symbol_of_token = model.symbols.of_token
+        self.symbol_of_token, self.beside_VO = model.symbols.of_token, model.beside_VO
         self.places, self.dim, self.device = model.config.places, model.config.dim, model.device
         self._allocate(slots=0, positions=0)
 
     def _allocate(self, *, slots: int, positions: int) -> None:
         self.pieces = np.full((slots, positions, self.places), NOTHING, np.int64)
         """What each input position holds: position t has piece t - 1."""
+        self.references = np.full((slots, self.places), NOTHING, np.int64)
+        """The piece that numbers are written relative to, as it is now."""
         self.identities = np.zeros((slots, positions), np.int64)
         self.superseded = np.zeros((slots, positions), bool)
         self.keys = torch.zeros(slots, positions, self.dim, device=self.device)
 
     def reserve(self, slots: int, positions: int) -> None:
         """Make room; what is remembered stays where there was room before."""
-        old: list[Any] = [self.pieces, self.identities, self.superseded, self.keys]
+        old: list[Any] = [self.pieces, self.references, self.identities, self.superseded, self.keys]
         have = self.pieces.shape[:2]
         if slots <= have[0] and positions <= have[1]:
             return
         self._allocate(slots=max(slots, have[0]), positions=max(positions, 2 * have[1], 64))
-        new: list[Any] = [self.pieces, self.identities, self.superseded, self.keys]
+        new: list[Any] = [self.pieces, self.references, self.identities, self.superseded, self.keys]
         for array, earlier in zip(new, old, strict=True):
             array[tuple(slice(length) for length in earlier.shape)] = earlier
 
@@ -93,6 +95,7 @@ class PieceWriter:
             return
         self.identities[fresh, 0], self.superseded[fresh] = 0, False
         self.pieces[fresh, 0], self.pieces[fresh, 0, 0] = NOTHING, BOS
+        self.references[fresh] = NOTHING
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """Write a piece per row: tokens int32 and log-probabilities float32, both [R, P], and how many tokens, [R]."""
@@ -101,12 +104,15 @@ class PieceWriter:
         log_probability_RP = np.zeros((rows, self.places), np.float32)
         self.keys[slot_R, position_R] = self.head.copy_key(self.head.copy_norm(hidden_RD))
         attention_RT, gates_RP = hidden_RD.new_zeros(rows, length), hidden_RD.new_zeros(rows, self.places)
-        earlier_RTP = torch.from_numpy(self.pieces[slot_R, :length]).to(self.device)
+        earlier_RTP, reference_RP = (
+            torch.from_numpy(array).to(self.device) for array in (self.pieces[slot_R, :length], self.references[slot_R])
+        )
         known_RD, active = hidden_RD, np.arange(rows)
         for place in range(self.places):
             known_RD = known_RD + (self.head.place[place] - (self.head.place[place - 1] if place else 0))
             earlier_RT = earlier_RTP[:, :, place]
-            log_probability_RV = self._mixture(known_RD, attention_RT, earlier_RT, gates_RP[:, place])
+            own_RV = self._own(known_RD, reference_RP[:, place])
+            log_probability_RV = self._mixture(own_RV, attention_RT, earlier_RT, gates_RP[:, place])
             token_R, log_probability_R = choose(log_probability_RV, active, place)
             tokens_RP[active, place], log_probability_RP[active, place] = token_R, log_probability_R
             symbol_R = symbols_RP[active, place] = self.symbol_of_token[token_R]
@@ -116,7 +122,9 @@ class PieceWriter:
             active, kept = active[going], torch.from_numpy(going).to(self.device)
             written_R = torch.from_numpy(symbol_R[going]).to(self.device)
             written_RD = self.head.embedding.weight[place * self.head.embedding.symbols + written_R]
-            known_RD, earlier_RTP = known_RD[kept] + written_RD, earlier_RTP[kept]
+            near_R = self.head.near_rows(written_R, reference_RP[kept, place], torch.tensor(place), self.beside_VO)
+            known_RD = known_RD[kept] + written_RD + self.head.near_vectors(near_R)
+            earlier_RTP, reference_RP = earlier_RTP[kept], reference_RP[kept]
             if place == 0:
                 attention_RT, gates_RP = self._look_back(
                     hidden_RD[kept] + written_RD, slot_R[active], position_R[active], length
@@ -144,9 +152,14 @@ class PieceWriter:
         attention_RT[:, 0] = 0.0
         return attention_RT, self.head.gates(known_RD)
 
-    def _mixture(self, known_RD: Tensor, attention_RT: Tensor, earlier_RT: Tensor, gate_R: Tensor) -> Tensor:
-        """Log-probabilities of the next token, [R, V]: see `StepHead.log_probabilities`."""
-        own_RV = torch.log_softmax(self.decoder.output(self.head.refine(known_RD)).float(), dim=-1)
+    def _own(self, known_RD: Tensor, reference_R: Tensor) -> Tensor:
+        """The network's own log-probabilities of the next token, [R, V]."""
+        normed_RD = self.decoder.output[0](self.head.refine(known_RD))
+        logits_RV = self.decoder.output[1](normed_RD).float()
+        return torch.log_softmax(self.head.add_near(logits_RV, normed_RD, reference_R, self.beside_VO), dim=-1)
+
+    def _mixture(self, own_RV: Tensor, attention_RT: Tensor, earlier_RT: Tensor, gate_R: Tensor) -> Tensor:
+        """Log-probabilities of the next token with copying, [R, V]: see `StepHead.log_probabilities`."""
         held_RT = attention_RT * (earlier_RT >= 0)
         mass_RV = torch.zeros_like(own_RV).scatter_add_(1, earlier_RT.clamp(min=0), held_RT)
         copied_RV = mass_RV * (gate_R / (held_RT.sum(-1) + LEAST_MASS))[:, None]
@@ -161,6 +174,8 @@ class PieceWriter:
         alike_RT &= np.arange(alike_RT.shape[1]) < at_R[:, None]
         self.superseded[slot_R, : alike_RT.shape[1]] |= alike_RT
         self.superseded[slot_R, at_R] = False
+        named = ~self.cutter.creates[pieces_RP[:, 0]]
+        self.references[slot_R[named]] = pieces_RP[named]
 
 
 def prompt_pieces(model: Transformer, prompt: Prompt) -> np.ndarray:

@@ -24,8 +24,9 @@ from searchformer.errors import SearchformerError
 from searchformer.tokens.vocabulary import EOS, Vocabulary
 
 NOTHING = -1
-NUMBER, WORD, COST, KEYWORD, PLAN, END = range(6)
-"""Kinds of tokens. Words include bos; create and close are of the kind KEYWORD, plan and eos of their own."""
+NUMBER, WORD, COST, CLOSE, CREATE, PLAN, END = range(7)
+"""Kinds of tokens. Words include bos; the keywords and eos each have a kind of their own, from KEYWORD on."""
+KEYWORD = CLOSE
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,17 @@ class Cutter:
         named = (pieces >= 0) & self.names_state[np.maximum(pieces, 0)]
         with np.errstate(over="ignore"):
             return (np.where(named, pieces + 1, 0) * self.factors[: pieces.shape[-1]]).sum(axis=-1)
+
+    def references(self, inputs: np.ndarray) -> np.ndarray:
+        """For every input [B, T, P] the last one up to it that creates nothing: the node whose children are written."""
+        creates = self.creates[np.maximum(inputs[:, :, 0], 0)]
+        at = np.maximum.accumulate(np.where(creates, 0, np.arange(inputs.shape[1])), axis=1)
+        return np.take_along_axis(inputs, at[:, :, None], axis=1)
+
+    @cached_property
+    def creates(self) -> np.ndarray:
+        """Whether each token begins a step that creates a node, bool [V]."""
+        return self.kinds == CREATE
 
     @cached_property
     def names_state(self) -> np.ndarray:
@@ -161,7 +173,7 @@ def _kind(token: str) -> int:
     if token == "eos":
         return END
     if token in KEYWORDS:
-        return PLAN if token == "plan" else KEYWORD
+        return {"close": CLOSE, "create": CREATE, "plan": PLAN}[token]
     if token.isdigit():
         return NUMBER
     return COST if re.fullmatch(r"c\d+", token) else WORD

@@ -48,9 +48,9 @@ def first_model(dataset: Dataset, train_set: Sequences, options: TrainOptions, p
         config = make_config(options.model, vocabulary=len(dataset.vocabulary))
         if config.unit == "token":
             return Transformer(config, generator=generator)
-        kinds, symbols = token_kinds(dataset.vocabulary), _symbols_of(dataset, train_set)
-        config = config.fitted(**train_set.longest_pieces(kinds), symbols=symbols.count)
-        return Transformer(config, generator=generator, kinds=kinds, symbols=symbols)
+        symbols, longest = _symbols_of(dataset, train_set), train_set.longest_pieces(token_kinds(dataset.vocabulary))
+        config = config.fitted(**longest, symbols=symbols.count)
+        return Transformer(config, generator=generator, vocabulary=dataset.vocabulary, symbols=symbols)
     loaded: list[Transformer] = []
 
     def load() -> tuple[ModelConfig, Symbols]:
@@ -65,7 +65,7 @@ def first_model(dataset: Dataset, train_set: Sequences, options: TrainOptions, p
     config, symbols = processes.from_first(load)
     if config.unit == "token":
         return loaded[0] if loaded else Transformer(config)
-    model = loaded[0] if loaded else Transformer(config, kinds=token_kinds(dataset.vocabulary), symbols=symbols)
+    model = loaded[0] if loaded else Transformer(config, vocabulary=dataset.vocabulary, symbols=symbols)
     shared = symbols.shared & _symbols_of(dataset, train_set).shared
     return model if (shared == symbols.shared).all() else with_symbols(model, Symbols.sharing(shared))
 

@@ -1,0 +1,48 @@
+"""Numbers among the tokens: which symbols are coordinates or costs, and which of these are next to each other.
+
+A step network reads and writes numbers relative to those of another piece: one further right, one more in cost.
+
+Arrays: V tokens, Y symbols (`symbols.py`), O offsets from -near to near.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from searchformer.tokens.steps import COST, NUMBER, token_kinds
+from searchformer.tokens.symbols import Symbols
+from searchformer.tokens.vocabulary import Vocabulary
+
+NONE = -1
+
+
+def token_numbers(vocabulary: Vocabulary) -> np.ndarray:
+    """The number that every token stands for, as a coordinate or as a cost, int32 [V]; NONE for words."""
+    pairs = zip(vocabulary.tokens, token_kinds(vocabulary), strict=True)
+    return np.array([int(text.removeprefix("c")) if kind in (NUMBER, COST) else NONE for text, kind in pairs], np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """The numbers of a network's symbols."""
+
+    coordinates: np.ndarray
+    """int64 [Y]; NONE for symbols that are words or costs."""
+    beside: np.ndarray
+    """int64 [Y, O]: the symbol of the same kind whose number is so much larger; Y where there is none."""
+
+    @classmethod
+    def of(cls, kinds: np.ndarray, numbers: np.ndarray, symbols: Symbols, near: int) -> "Numbers":
+        """From the kinds and numbers [V] of all tokens. A symbol that several tokens share is no number."""
+        first = symbols.first_token
+        kind, number = kinds[first], np.where(symbols.sizes > 1, NONE, numbers[first]).astype(np.int64)
+        place = {(k, n): symbol for symbol, (k, n) in enumerate(zip(kind, number, strict=True)) if n != NONE}
+        beside = np.full((len(first), 2 * near + 1), len(first))
+        for (k, n), symbol in place.items():
+            beside[symbol] = [place.get((k, n + offset), len(first)) for offset in range(-near, near + 1)]
+        return cls(np.where(kind == NUMBER, number, NONE), beside)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets there are."""
+        return self.beside.shape[1]
