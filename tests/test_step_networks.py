@@ -104,8 +104,8 @@ def mixture_by_hand(model, words, prompt, response):
             for before in range(place):
                 x_D = x_D + head.embedding.weight[before * vocabulary + piece[before]]
                 offset = difference(words, piece[before], reference[before]) if before < len(reference) else None
-                if offset is not None and abs(offset) <= near:
-                    x_D = x_D + head.near[before * (2 * near + 1) + near + offset]
+                is_near = offset is not None and abs(offset) <= near
+                x_D = x_D + head.near[before * (2 * near + 1) + near + offset if is_near else -1]
             for block in head.layers:
                 x_D = block(x_D[None])[0]
             logits_V = model.decoder.output(x_D)

@@ -93,7 +93,7 @@ class StepHead(nn.Module):
         assert inputs.references_BTP is not None
         places_P = torch.arange(self.places, device=hidden_BTD.device)
         near_NP = self.near_rows(inputs.pieces_BTP, inputs.references_BTP, places_P, beside_VO).flatten(0, 1)[:, :-1]
-        earlier_NPD = functional.embedding(rows_NP, self.embedding.weight) + self.near_vectors(near_NP)
+        earlier_NPD = functional.embedding(rows_NP, self.embedding.weight) + functional.embedding(near_NP, self.near)
         known_NPD = torch.cat([hidden_BTD.flatten(0, 1)[:, None], earlier_NPD], dim=1)
         return known_NPD.cumsum(dim=1) + self.place
 
@@ -102,10 +102,6 @@ class StepHead(nn.Module):
         for block in self.layers:
             x_ND = block(x_ND)
         return x_ND
-
-    def near_vectors(self, rows_L: Tensor) -> Tensor:
-        """Vectors [..., D] of rows of `near`; the last row stays zero."""
-        return functional.embedding(rows_L, self.near, padding_idx=self.places * self.offsets)
 
     def near_rows(self, ids_L: Tensor, references_L: Tensor, places_L: Tensor, beside_VO: Tensor) -> Tensor:
         """The row of `near` for tokens next to the reference's number at their place; the last one for all others."""

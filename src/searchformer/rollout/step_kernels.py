@@ -166,11 +166,12 @@ def write_symbol(
             for d in range(known_RD.shape[1]):
                 known_RD[row, d] += vector[d] + (place_PD[place + 1, d] - place_PD[place, d])
             reference = references_SP[slot_R[row], place]
+            near = near_ND[near_ND.shape[0] - 1]
             for o in range(offsets if reference >= 0 else 0):
                 if beside_VO[reference, o] == symbol_R[row]:
                     near = near_ND[place * offsets + o]
-                    for d in range(known_RD.shape[1]):
-                        known_RD[row, d] += near[d]
+            for d in range(known_RD.shape[1]):
+                known_RD[row, d] += near[d]
             for t in range(position_R[row] + 1 if place > 0 else 0):  # keywords may differ
                 if pieces[t, place] != symbol_R[row]:
                     attention_RT[row, t] = _ZERO

@@ -123,7 +123,7 @@ class PieceWriter:
             written_R = torch.from_numpy(symbol_R[going]).to(self.device)
             written_RD = self.head.embedding.weight[place * self.head.embedding.symbols + written_R]
             near_R = self.head.near_rows(written_R, reference_RP[kept, place], torch.tensor(place), self.beside_VO)
-            known_RD = known_RD[kept] + written_RD + self.head.near_vectors(near_R)
+            known_RD = known_RD[kept] + written_RD + self.head.near[near_R]
             earlier_RTP, reference_RP = earlier_RTP[kept], reference_RP[kept]
             if place == 0:
                 attention_RT, gates_RP = self._look_back(
