@@ -40,7 +40,7 @@ from searchformer.train.processes import Processes
 from searchformer.train.setup import first_model
 
 SHAPE = "dim=64,layers=3,heads=4,ffn=192"
-NETWORKS = {"token": SHAPE, "token_shift": f"{SHAPE},shift=3", "step": f"{SHAPE},unit=step,shift=3"}
+NETWORKS = {"token": SHAPE, "token_shift": f"{SHAPE},shift=3", "step": "step-small"}
 MAZE_TASKS, SOKOBAN_TASKS = 20_000, 4_000
 SLOTS = DEFAULT_SLOTS
 SEEDS = 3
@@ -61,7 +61,7 @@ class Schedule:
 
 
 MAZE = {
-    "step": Schedule(600, 40, 16),
+    "step": Schedule(600, 20, 16),
     "token_shift": Schedule(600, 200, 16),
     "token": Schedule(600, 200, 16),
 }

@@ -449,7 +449,7 @@ def test_half_of_all_puzzles_cannot_be_solved():
         (
             "sokoban",
             {"walls": 30},
-            "sokoban: settings: Value error, 30 walls, 2 boxes, a worker and 2 docks do not fit into 7 x 7",
+            "sokoban: settings: 30 walls, 2 boxes, a worker and 2 docks do not fit into 7 x 7",
         ),
         (
             "tiles",

@@ -20,7 +20,7 @@ from searchformer.engines.base import Done, Told
 from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import evaluate
-from searchformer.pretrained import packaged_models
+from searchformer.pretrained import HERE
 from searchformer.rollout import RolloutOptions, roll_out, store
 
 ITEMS = [f"item-{number}" for number in range(7)]
@@ -151,9 +151,8 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(cluster, mazes, tmp_p
 
 
 def rollout(data, out, **more):
-    model = next(model for model in packaged_models() if model.domain == "maze")
     settings = {"tasks": 16, "samples": 6, "precision": "fp32", "slots": 8, "seed": 3}
-    return RolloutOptions(model=model.directory, data=data, out=out, **settings | more)
+    return RolloutOptions(model=HERE / "maze-6x6", data=data, out=out, **settings | more)
 
 
 def answers(directory):

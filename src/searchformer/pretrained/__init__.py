@@ -46,11 +46,11 @@ def packaged_models() -> list[PackagedModel]:
 def find_model(domain: str, size: dict[str, int]) -> PackagedModel | None:
     """The packaged model for tasks of this size: the same, else one for many sizes, the nearest larger, the largest."""
 
-    def misfit(model: PackagedModel) -> tuple[bool, bool, int]:
+    def misfit(model: PackagedModel) -> tuple[int, bool, int]:
         missing = [value - int(model.settings.get(name) or 0) for name, value in size.items()]
         smallest = model.settings.get("smallest")
         unknown = any(missing) and not (smallest and all(value >= smallest for value in size.values()))
-        return any(each > 0 for each in missing), unknown, sum(map(abs, missing))
+        return sum(each for each in missing if each > 0), unknown, sum(map(abs, missing))
 
     return min((model for model in packaged_models() if model.domain == domain), key=misfit, default=None)
 
