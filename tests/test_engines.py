@@ -1,6 +1,7 @@
 """Engines: every item done once whoever dies, failures alone and with their reason, the same data sets and answers."""
 
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
@@ -11,13 +12,13 @@ from functools import partial
 
 import pytest
 from crash_generate import contents
-from engine_jobs import Recorder
+from engine_jobs import Recorder, slow_to_end
 from ray_cluster import NODE, three_nodes
 
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.engines.base import Done, Told
-from searchformer.engines.local import LocalEngine
+from searchformer.engines.local import LocalEngine, _work
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import evaluate
 from searchformer.pretrained import packaged_models
@@ -84,6 +85,23 @@ def test_an_item_that_ends_every_worker_fails_alone_and_with_its_reason(engine, 
 def test_what_a_job_says_is_wrong_is_said_at_once(engine, tmp_path):
     with pytest.raises(SearchformerError, match=r"^wrong-1 is wrong$"):
         run(engine, tmp_path, ["wrong-1", *ITEMS])
+
+
+def test_a_worker_that_is_stopped_while_it_ends_says_nothing(tmp_path, capfd):
+    context, marker = multiprocessing.get_context("spawn"), tmp_path / "ending"
+    mine, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(partial(slow_to_end, marker), theirs))
+    process.start()
+    theirs.close()
+    mine.close()
+    end = time.monotonic() + 100
+    while not marker.exists():
+        assert process.is_alive()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.terminate()
+    process.join()
+    assert capfd.readouterr() == ("", "")
 
 
 # --- the same data sets
