@@ -154,7 +154,7 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(cluster, mazes, tmp_p
     command = [sys.executable, "-m", "searchformer", "generate", *words]
     command += ["--engine", "ray", "--ray-address", cluster.address]
     killed = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    end = time.monotonic() + 100
+    end = time.monotonic() + 300
     while not list((tmp_path / ".work").glob("*.npz")):
         assert killed.poll() is None
         assert time.monotonic() < end
