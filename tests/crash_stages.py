@@ -1,19 +1,21 @@
 """Kill a stage with -9 at random moments, start it again until it ends, and compare with one that was left alone.
 
 The test suite does it a few times; `python tests/crash_stages.py 20 SEED [STAGE ...]` does it 20 times per stage, at
-moments drawn from SEED, and prints a line of counts for each. A stage runs in a forked process, so that the time goes
-into the stage and not into loading libraries; training runs of `bootstrap` and `run` are processes of their own.
+moments drawn from SEED, and prints a line of counts for each; then, where a stage has workers, it kills 20 of those. A
+stage runs in a forked process, so that the time goes into the stage and not into loading libraries; training runs of
+`bootstrap` and `run` are processes of their own.
 """
 
 import contextlib
 import hashlib
+import multiprocessing
 import os
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.bootstrap.rounds import bootstrap
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
+from searchformer.display import Silent, Update
 from searchformer.evaluate.evaluation import evaluate
 from searchformer.files import read_json
 from searchformer.model.tensors import load_tensors
@@ -53,16 +56,9 @@ class Inputs:
     def model(self) -> Path:
         return self.directory / "trained" / "model"
 
-    def answers(self, out: Path) -> None:
-        options = {
-            "tasks": 12,
-            "samples": 6,
-            "precision": "fp32",
-            "save_seconds": 0.02,
-            "workers": 1,
-            "max_tokens": 200,
-        }
-        roll_out(RolloutOptions(model=self.model, data=self.data, out=out, slots=4, **options))
+    def answers(self, out: Path, *, workers: int = 1, **how: Any) -> None:
+        options = {"tasks": 12, "samples": 6, "precision": "fp32", "save_seconds": 0.02, "max_tokens": 200, "slots": 4}
+        roll_out(RolloutOptions(model=self.model, data=self.data, out=out, workers=workers, **options), **how)
 
     def prepare(self) -> "Inputs":
         def make() -> None:
@@ -73,22 +69,22 @@ class Inputs:
         return self
 
 
-def make_data(inputs: Inputs, out: Path) -> None:
-    generate(GenerateOptions(domain="maze", settings={"width": 6, "height": 6}, tasks=30_000), out)
+def make_data(inputs: Inputs, out: Path, **how: Any) -> None:
+    generate(GenerateOptions(domain="maze", settings={"width": 6, "height": 6}, tasks=30_000), out, **how)
 
 
 def make_model(inputs: Inputs, out: Path) -> None:
     train(TrainOptions(data=inputs.data, model=SHAPE, **LEARNING | {"steps": 150}), out)
 
 
-def make_answers(inputs: Inputs, out: Path) -> None:
-    inputs.answers(out)
+def make_answers(inputs: Inputs, out: Path, **how: Any) -> None:
+    inputs.answers(out, **how)
 
 
-def make_scores(inputs: Inputs, out: Path) -> None:
+def make_scores(inputs: Inputs, out: Path, **how: Any) -> None:
     if not (out / "manifest.json").exists():
         inputs.answers(out)
-    evaluate(out)
+    evaluate(out, **how)
 
 
 def make_rounds(inputs: Inputs, out: Path) -> None:
@@ -140,7 +136,7 @@ def run_of(out: Path) -> Any:
     return weights_of(trained), [scores_of(path) for path in sorted((out / "rollout").iterdir())]
 
 
-STAGES: dict[str, tuple[Callable[[Inputs, Path], None], Callable[[Path], Any]]] = {
+STAGES: dict[str, tuple[Callable[..., None], Callable[[Path], Any]]] = {
     "generate": (make_data, bytes_of),
     "train": (make_model, weights_of),
     "rollout": (make_answers, answers_of),
@@ -148,6 +144,8 @@ STAGES: dict[str, tuple[Callable[[Inputs, Path], None], Callable[[Path], Any]]] 
     "bootstrap": (make_rounds, rounds_of),
     "run": (make_run, run_of),
 }
+WITH_WORKERS = {"generate": 30_000, "rollout": 72, "evaluate": 72}
+"""Stages that divide their work among processes, and how many tasks or answers they count."""
 
 
 def _digest(path: Path) -> str:
@@ -203,11 +201,51 @@ def survive(stage: str, inputs: Inputs, directory: Path, *, moments: int, seed: 
     return counts
 
 
+class Killing(Silent):
+    """Kills one of this process's workers at each of the moments, which are numbers of tasks or answers done."""
+
+    def __init__(self, moments: list[int], chance: random.Random) -> None:
+        self.moments, self.chance, self.kills = sorted(moments), chance, 0
+
+    @contextlib.contextmanager
+    def bar(self, title: str, *, unit: str) -> Iterator[Update]:
+        def update(done: int, total: int, note: str) -> None:
+            workers = sorted(multiprocessing.active_children(), key=lambda worker: worker.name)
+            if self.moments and done >= self.moments[0] and workers:
+                self.moments.pop(0)
+                self.chance.choice(workers).kill()
+                self.kills += 1
+
+        yield update
+
+
+def survive_without_workers(stage: str, inputs: Inputs, directory: Path, *, moments: int, seed: int) -> dict[str, int]:
+    """Kill `moments` of the stage's workers, one or two a run: it ends all the same. Counts kills and runs."""
+    make, read = STAGES[stage]
+    chance = random.Random(f"workers of {stage} {seed}")
+    make(inputs, directory / "alone")
+    expected, counts = read(directory / "alone"), {"kills": 0, "runs": 0}
+    while counts["kills"] < moments:
+        drawn = [chance.randrange(1, WITH_WORKERS[stage] // 2) for _ in range(min(2, moments - counts["kills"]))]
+        out, killing = directory / f"killed-{counts['runs']}", Killing(drawn, chance)
+        make(inputs, out, workers=2, display=killing)
+        assert killing.kills > 0, f"{stage}: no worker was there to kill (seed {seed})"
+        assert read(out) == expected, f"{stage}: another result after {counts} (seed {seed})"
+        counts = {"kills": counts["kills"] + killing.kills, "runs": counts["runs"] + 1}
+    return counts
+
+
+def say(name: str, counts: dict[str, int], seed: int) -> None:
+    print(f"{name}:", ", ".join(f"{count} {what}" for what, count in counts.items()), f"seed {seed}", flush=True)
+
+
 if __name__ == "__main__":
     moments = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with tempfile.TemporaryDirectory() as name:
         inputs = Inputs(Path(name)).prepare()
         for stage in sys.argv[3:] or STAGES:
-            found = survive(stage, inputs, Path(name) / stage, moments=moments, seed=seed)
-            print(stage, ", ".join(f"{count} {what}" for what, count in found.items()), f"seed {seed}", flush=True)
+            say(stage, survive(stage, inputs, Path(name) / stage, moments=moments, seed=seed), seed)
+            if stage in WITH_WORKERS:
+                team = Path(name) / f"workers of {stage}"
+                say(team.name, survive_without_workers(stage, inputs, team, moments=moments, seed=seed), seed)

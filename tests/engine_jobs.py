@@ -2,7 +2,9 @@
 
 import os
 import signal
+import time
 from collections.abc import Generator
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from searchformer.errors import SearchformerError
@@ -29,3 +31,14 @@ class Recorder:
         with open(marker, "a") as file:
             file.write("done\n")
         return item.upper()
+
+
+def slow_to_end(marker: Path) -> Recorder:
+    """Makes a job whose worker takes a while to end; the file says that it has begun to."""
+
+    def linger() -> None:
+        marker.touch()
+        time.sleep(1)
+
+    Finalize(None, linger, exitpriority=1)
+    return Recorder(marker.parent)

@@ -205,3 +205,14 @@ def test_the_tour_runs_from_the_first_cell_to_the_last(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     (run,) = tmp_path.glob("searchformer-tour-*")
     assert (run / "bootstrap" / "round-1" / "train" / "model" / "model.safetensors").is_file()
+
+
+def test_every_test_that_the_fault_table_names_is_there():
+    table = [line for line in (ROOT / "docs/reliability.md").read_text().splitlines() if line.startswith("| ")]
+    named = [name for line in table for name in re.findall(r"`((?:test_\w+\.py::)?test_[\w.]+)(?:\[\w+\])?`", line)]
+    assert len(named) > 20
+    for name in named:
+        file, _, test = name.rpartition("::")
+        pattern = r"\w*".join(map(re.escape, test.split("...")))
+        text = (ROOT / "tests" / (file or "test_reliability.py")).read_text()
+        assert test.endswith(".py") or re.search(rf"^def {pattern}\(", text, re.MULTILINE), f"{name}: no such test"

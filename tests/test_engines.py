@@ -1,6 +1,7 @@
 """Engines: every item done once whoever dies, failures alone and with their reason, the same data sets and answers."""
 
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
@@ -11,16 +12,16 @@ from functools import partial
 
 import pytest
 from crash_generate import contents
-from engine_jobs import Recorder
+from engine_jobs import Recorder, slow_to_end
 from ray_cluster import NODE, three_nodes
 
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.engines.base import Done, Told
-from searchformer.engines.local import LocalEngine
+from searchformer.engines.local import LocalEngine, _work
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.evaluation import evaluate
-from searchformer.pretrained import HERE
+from searchformer.pretrained import resolve_model
 from searchformer.rollout import RolloutOptions, roll_out, store
 
 ITEMS = [f"item-{number}" for number in range(7)]
@@ -86,6 +87,23 @@ def test_what_a_job_says_is_wrong_is_said_at_once(engine, tmp_path):
         run(engine, tmp_path, ["wrong-1", *ITEMS])
 
 
+def test_a_worker_that_is_stopped_while_it_ends_says_nothing(tmp_path, capfd):
+    context, marker = multiprocessing.get_context("spawn"), tmp_path / "ending"
+    mine, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(partial(slow_to_end, marker), theirs))
+    process.start()
+    theirs.close()
+    mine.close()
+    end = time.monotonic() + 100
+    while not marker.exists():
+        assert process.is_alive()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.terminate()
+    process.join()
+    assert capfd.readouterr() == ("", "")
+
+
 # --- the same data sets
 
 
@@ -136,7 +154,7 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(cluster, mazes, tmp_p
     command = [sys.executable, "-m", "searchformer", "generate", *words]
     command += ["--engine", "ray", "--ray-address", cluster.address]
     killed = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    end = time.monotonic() + 100
+    end = time.monotonic() + 300
     while not list((tmp_path / ".work").glob("*.npz")):
         assert killed.poll() is None
         assert time.monotonic() < end
@@ -152,7 +170,7 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(cluster, mazes, tmp_p
 
 def rollout(data, out, **more):
     settings = {"tasks": 16, "samples": 6, "precision": "fp32", "slots": 8, "seed": 3}
-    return RolloutOptions(model=HERE / "maze-6x6", data=data, out=out, **settings | more)
+    return RolloutOptions(model=resolve_model("maze-6x6"), data=data, out=out, **settings | more)
 
 
 def answers(directory):
@@ -195,19 +213,19 @@ def test_shares_hold_every_answer_once_and_become_smaller(mazes, tmp_path):
 # --- Ctrl-C
 
 
-def _progress(process):
-    """The next line that a command says of its progress."""
-    return [process.stderr.readline()]
+def start_sampling(options):
+    """A rollout as a command, once it has told of answers."""
+    command = [sys.executable, "-m", "searchformer", "rollout", *options.words()]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while "answers" not in (line := process.stderr.readline()):
+        assert line, f"it ended with exit code {process.wait()}"
+    return process
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_keeps_the_answers_there_are_and_says_so(mazes, tmp_path, workers):
     options = rollout(mazes, tmp_path, workers=workers, samples=64, save_seconds=1000.0, tasks=1000)
-    command = [sys.executable, "-m", "searchformer", "rollout", *options.words()]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    end = time.monotonic() + 300
-    while not any("answers" in line for line in _progress(process)):
-        assert time.monotonic() < end
+    process = start_sampling(options)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
@@ -218,9 +236,7 @@ def test_ctrl_c_keeps_the_answers_there_are_and_says_so(mazes, tmp_path, workers
     assert kept > 0
     assert len(set(answers(tmp_path))) == kept
     assert not list(tmp_path.glob("*.tmp"))
-    again = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    while not any("answers" in line for line in _progress(again)):
-        assert time.monotonic() < end
+    again = start_sampling(options)
     again.send_signal(signal.SIGINT)
     again.communicate()
     assert len(set(answers(tmp_path))) == len(answers(tmp_path)) > kept

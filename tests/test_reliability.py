@@ -12,13 +12,22 @@ import time
 
 import numpy as np
 import pytest
-from crash_generate import contents
-from crash_stages import LEARNING, SHAPE, STAGES, Inputs, answers_of, in_child, scores_of, survive, weights_of
+from crash_stages import (
+    LEARNING,
+    SHAPE,
+    STAGES,
+    WITH_WORKERS,
+    Inputs,
+    answers_of,
+    in_child,
+    scores_of,
+    survive,
+    survive_without_workers,
+    weights_of,
+)
 
 from searchformer.bootstrap.select import select
 from searchformer.dataset.batches import Sequences
-from searchformer.dataset.generate import generate
-from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import SPLITS, Dataset
 from searchformer.display import Silent
 from searchformer.errors import Interrupted, SearchformerError
@@ -50,35 +59,31 @@ def test_killed_at_random_moments_a_stage_ends_with_the_same_result(inputs, tmp_
     assert found["kills"] == moments
 
 
-class Killing(Silent):
-    """Kills one of this process's workers when so much is done."""
-
-    def __init__(self, done):
-        self.left, self.killed = [done], 0
-
-    def bar(self, title, *, unit):
-        import contextlib
-
-        @contextlib.contextmanager
-        def shown():
-            def update(done, total, note):
-                if self.left and done >= self.left[0] and (workers := multiprocessing.active_children()):
-                    self.left.pop()
-                    os.kill(workers[0].pid, signal.SIGKILL)
-                    self.killed += 1
-
-            yield update
-
-        return shown()
+@pytest.mark.parametrize("stage", WITH_WORKERS)
+def test_a_killed_worker_costs_nothing_but_time(inputs, tmp_path, crash_seed, stage):
+    assert survive_without_workers(stage, inputs, tmp_path, moments=1, seed=crash_seed) == {"kills": 1, "runs": 1}
 
 
-def test_a_killed_worker_costs_nothing_but_time(tmp_path, crash_seed):
-    options = GenerateOptions(domain="maze", settings={"width": 6, "height": 6}, tasks=40_000)
-    generate(options, tmp_path / "whole")
-    killing = Killing(random.Random(crash_seed).randrange(1, 20_000))
-    generate(options, tmp_path / "killed", workers=2, display=killing)
-    assert killing.killed == 1
-    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+# --- two at once
+
+
+def test_two_evaluations_at_once_give_the_scores_of_one(inputs, tmp_path):
+    """The only stage without a lock: both write the same files, each whole or not at all."""
+    shutil.copytree(inputs.directory / "answers", tmp_path / "answers")
+    expected = scores_of(tmp_path / "answers")
+    for name in ("verdicts.parquet", "astar.parquet", "metrics.json", ".digests-evaluate.json"):
+        (tmp_path / "answers" / name).unlink()
+
+    def both():
+        child = multiprocessing.get_context("fork").Process(target=evaluate, args=(tmp_path / "answers",))
+        child.start()
+        evaluate(tmp_path / "answers")
+        child.join()
+        assert child.exitcode == 0
+
+    assert in_child(both) == 0
+    assert scores_of(tmp_path / "answers") == expected
+    assert load_results([tmp_path / "answers"]).evaluations[0].scores is not None
 
 
 # --- Ctrl-C

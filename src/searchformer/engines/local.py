@@ -123,8 +123,8 @@ class _Processes:
         """Ask the workers to stop and wait until they have saved what they hold; the second Ctrl-C kills them."""
         try:
             for worker in self.workers:
-                worker.pipe.close()
                 worker.process.terminate()
+                worker.pipe.close()
             for worker in self.workers:
                 worker.process.join(SAVE_SECONDS)
         finally:
@@ -168,25 +168,33 @@ class _Stop(BaseException):
 
 
 def _stop(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _already_ending)
     raise _Stop
 
 
+def _already_ending(*_: object) -> None:
+    """Does nothing. Not SIG_IGN, as Python would complain of a signal that comes just when that is set."""
+
+
 def _work(make: MakeJob, pipe: Connection) -> None:
-    """A worker process: makes the job, then does item after item."""
+    """A worker process: makes the job, then does item after item until it is stopped or the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the coordinator
-    signal.signal(signal.SIGTERM, _stop)
     end_with_parent()
     try:
-        job = make()
-        while True:
-            index, item = pipe.recv()
-            for event in events_of(job, index, item):
-                pipe.send(event)
-    except (_Stop, EOFError, BrokenPipeError):
+        signal.signal(signal.SIGTERM, _stop)
+        try:
+            job = make()
+            while True:
+                index, item = pipe.recv()
+                for event in events_of(job, index, item):
+                    pipe.send(event)
+        except Exception as error:
+            with contextlib.suppress(OSError):  # the coordinator has closed its end
+                pipe.send(_sendable(error))
+        finally:
+            signal.signal(signal.SIGTERM, _already_ending)
+    except _Stop:
         sys.exit(1)
-    except Exception as error:
-        pipe.send(_sendable(error))
 
 
 def _sendable(error: Exception) -> Exception:
