@@ -121,7 +121,7 @@ def test_the_rest_of_the_program_takes_the_data_set_as_its_own(tmp_path):
 )
 def test_archives_of_mongodbs_own_tools_are_listed_with_their_checksums_right(file, documents):
     assert {each.name: each.documents for each in list_archive(GOLDEN / file)} == documents
-    with pytest.raises(SearchformerError, match="no data set 'of tokens' here; there are: none"):
+    with pytest.raises(SearchformerError, match=r"no data set of tokens here: expected a collection NAME\.seq\.train"):
         import_archive(GOLDEN / file, Path("nowhere"))
 
 

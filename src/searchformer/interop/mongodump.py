@@ -270,9 +270,10 @@ def choose_name(names: list[str], asked: str | None, where: Any) -> str:
         return asked
     if asked is None and len(names) == 1:
         return names[0]
-    listed = ", ".join(names) or "none"
-    what = "which data set? --name chooses" if asked is None and names else f"no data set {asked or 'of tokens'!r} here"
-    raise SearchformerError(f"{where}: {what}; there are: {listed}")
+    if not names:
+        raise SearchformerError(f"{where}: no data set of tokens here: expected a collection NAME.seq.train")
+    what = "which data set? --name chooses" if asked is None else f"no data set {asked!r} here"
+    raise SearchformerError(f"{where}: {what}; there are: {', '.join(names)}")
 
 
 def import_archive(
