@@ -7,6 +7,7 @@ import random
 import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import bson
@@ -179,6 +180,14 @@ def test_an_archive_that_is_cut_is_refused_wherever_it_is_cut(tmp_path):
         assert refusal(path).startswith("byte ")
     path.write_bytes(gzip.compress(whole)[:-9])
     assert "of the unpacked archive: the gzip file is cut or damaged" in refusal(path)
+
+
+def test_a_gzip_file_that_is_cut_says_how_much_of_it_was_good(tmp_path):
+    packed, path = PUBLISHED.read_bytes(), tmp_path / "cut.archive.gz"
+    for length in (3000, 9000, len(packed) - 1):
+        path.write_bytes(packed[:length])
+        good = len(zlib.decompressobj(wbits=31).decompress(packed[:length]))
+        assert refusal(path).startswith(f"byte {good:,} of the unpacked archive: the gzip file is cut")
 
 
 def test_one_changed_byte_in_a_document_is_found(tmp_path):
