@@ -21,7 +21,7 @@ from searchformer.interop.meta_checkpoint import (
     read_checkpoint,
 )
 from searchformer.interop.published import SIZES, Language, parse_domain, read_language
-from searchformer.model import Transformer, load_model, make_config
+from searchformer.model import Transformer, load_model, make_config, save_model
 from searchformer.rollout import Engine
 
 MAZE10 = Language.of(parse_domain("maze:10x10"))
@@ -189,7 +189,7 @@ def test_a_directory_with_something_in_it_is_left_alone(checkpoint, tmp_path):
 
 
 def test_only_the_published_sizes_can_be_exported(tmp_path):
-    from searchformer.pretrained import packaged_models
-
+    config = make_config("1M", vocabulary=len(MAZE10.vocabulary))
+    save_model(Transformer(config), MAZE10.vocabulary, tmp_path / "small", trained={})
     with pytest.raises(SearchformerError, match="for the sizes 15M, 46M, 175M, 747M"):
-        export_checkpoint(packaged_models()[0].directory, tmp_path / "x.ckpt")
+        export_checkpoint(tmp_path / "small", tmp_path / "x.ckpt")

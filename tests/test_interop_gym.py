@@ -1,5 +1,6 @@
 """Gymnasium's own checks of our environments, and policies that walk in them."""
 
+import json
 from pathlib import Path
 
 import gymnasium
@@ -95,6 +96,18 @@ def test_tasks_come_from_a_level_file_or_a_data_set(tmp_path):
         searchformer.envs.SokobanEnv(tmp_path / "data")
     with pytest.raises(SearchformerError, match="render_mode is ansi or rgb_array"):
         searchformer.envs.MazeEnv(render_mode="human")
+
+
+def test_faulty_tasks_of_a_file_are_left_out_with_a_warning(tmp_path):
+    path = tmp_path / "t.jsonl"
+    good = {"width": 2, "height": 2, "start": [0, 0], "goal": [1, 1], "walls": []}
+    path.write_text("\n".join(map(json.dumps, [good | {"goal": [9, 9]}, good])) + "\nnonsense\n")
+    with pytest.warns(UserWarning, match=r"2 of 3 tasks cannot be used, such as .*t\.jsonl:1: "):
+        env = searchformer.envs.MazeEnv(path)
+    assert len(env.tasks) == 1
+    path.write_text("nonsense")
+    with pytest.raises(SearchformerError, match=r"holds no tasks of maze; .*:1: expected a JSON object"):
+        searchformer.envs.MazeEnv(path)
 
 
 def test_gymnasium_finds_the_module_by_name():

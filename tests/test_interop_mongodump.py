@@ -7,6 +7,7 @@ import random
 import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import bson
@@ -121,7 +122,7 @@ def test_the_rest_of_the_program_takes_the_data_set_as_its_own(tmp_path):
 )
 def test_archives_of_mongodbs_own_tools_are_listed_with_their_checksums_right(file, documents):
     assert {each.name: each.documents for each in list_archive(GOLDEN / file)} == documents
-    with pytest.raises(SearchformerError, match="no data set 'of tokens' here; there are: none"):
+    with pytest.raises(SearchformerError, match=r"no data set of tokens here: expected a collection NAME\.seq\.train"):
         import_archive(GOLDEN / file, Path("nowhere"))
 
 
@@ -179,6 +180,14 @@ def test_an_archive_that_is_cut_is_refused_wherever_it_is_cut(tmp_path):
         assert refusal(path).startswith("byte ")
     path.write_bytes(gzip.compress(whole)[:-9])
     assert "of the unpacked archive: the gzip file is cut or damaged" in refusal(path)
+
+
+def test_a_gzip_file_that_is_cut_says_how_much_of_it_was_good(tmp_path):
+    packed, path = PUBLISHED.read_bytes(), tmp_path / "cut.archive.gz"
+    for length in (3000, 9000, len(packed) - 1):
+        path.write_bytes(packed[:length])
+        good = len(zlib.decompressobj(wbits=31).decompress(packed[:length]))
+        assert refusal(path).startswith(f"byte {good:,} of the unpacked archive: the gzip file is cut")
 
 
 def test_one_changed_byte_in_a_document_is_found(tmp_path):

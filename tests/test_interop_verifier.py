@@ -100,6 +100,14 @@ def test_a_question_about_searches_gives_the_tokens(tmp_path):
         PlanningQuestions("tiles")
 
 
+def test_faulty_tasks_of_a_file_are_no_questions(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps(MAZE | {"goal": [9, 9]}) + "\n" + json.dumps(MAZE))
+    with pytest.warns(UserWarning, match=r"1 of 2 tasks cannot be used, such as .*:1: "):
+        questions = PlanningQuestions("maze", tasks=str(path))
+    assert [entry["answer"] for entry in questions] == ["drru"]
+
+
 def test_an_endless_answer_scores_nothing():
     assert parts("d" * 2_000_000) == (0.0, 0.0, 0.0, 0.0)
 

@@ -14,9 +14,8 @@ from gymnasium import spaces
 
 from searchformer.dataset.store import MANIFEST, Dataset
 from searchformer.domains import make_domain
-from searchformer.domains.formats import FormatError
 from searchformer.errors import SearchformerError
-from searchformer.interop.tasks import read_tasks
+from searchformer.interop.tasks import usable_tasks
 from searchformer.search import Searcher
 from searchformer.search.world import World, as_array
 from searchformer.solve import Task, make_task, random_task
@@ -65,17 +64,14 @@ class PlanningEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.task: Task | None = None
 
     def _read(self, path: Path, split: str) -> list[Task]:
-        """The tasks of a data set or file; faulty ones are left out."""
-        if (path / MANIFEST).exists():
-            dataset = Dataset(path)
-            self.domain = make_domain(dataset.manifest.domain, dataset.manifest.settings)
-            rows = dataset.records(split, ["prompt"])
-            problems = [self.domain.parse_prompt(dataset.vocabulary.decode(row["prompt"])) for row in rows]
-            found = [Task(self.domain, problem) for problem in problems]
-        else:
-            skipped: list[FormatError] = []
-            records = [record for _, record in read_tasks(str(path), skipped=skipped)]
-            found = [make_task(record, name=self.domain_name) for record in records if isinstance(record, dict)]
+        """The tasks of a data set or file; faulty ones are left out, with a warning."""
+        if not (path / MANIFEST).exists():
+            return usable_tasks(str(path), domain=self.domain_name)
+        dataset = Dataset(path)
+        self.domain = make_domain(dataset.manifest.domain, dataset.manifest.settings)
+        rows = dataset.records(split, ["prompt"])
+        problems = [self.domain.parse_prompt(dataset.vocabulary.decode(row["prompt"])) for row in rows]
+        found = [Task(self.domain, problem) for problem in problems]
         if not found or found[0].domain.name != self.domain_name:
             raise SearchformerError(f"{path} holds no tasks of {self.domain_name}")
         return found

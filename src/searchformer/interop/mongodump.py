@@ -35,6 +35,8 @@ from searchformer.tokens.vocabulary import Vocabulary
 MAGIC = 0x8199E26D.to_bytes(4, "little")
 GZIP = b"\x1f\x8b"
 CHUNK = 4 << 20
+PIECE = 256 << 10
+"""Bytes that are read at once; a chunk is made of them."""
 LARGEST = (16 << 20) + (16 << 10)
 """Bytes of a document: MongoDB's limit, with its allowance for what it adds itself."""
 MOST_COLLECTIONS = 100_000
@@ -78,6 +80,7 @@ class Archive:
         self.file = file
         self.collections: dict[str, Collection] = {}
         self._data, self._at, self._base = b"", 0, 0
+        self._fault: Exception | None = None
         try:
             self._raw = open(file, "rb")  # noqa: SIM115 - closed by `close`
             compressed = self._raw.read(2) == GZIP
@@ -188,15 +191,27 @@ class Archive:
 
     def _more(self) -> bool:
         """Read on; False at the end."""
-        try:
-            chunk = self._stream.read(CHUNK)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self.error(self._base + len(self._data), f"the gzip file is cut or damaged: {error}") from None
-        except OSError as error:
-            raise SearchformerError(f"cannot read {self.file}: {error.strerror or error}") from error
+        chunk = self._read()
+        if not chunk and self._fault:
+            raise self.error(self._base + len(self._data), f"the gzip file is cut or damaged: {self._fault}")
         self._base += self._at
         self._data, self._at = self._data[self._at :] + chunk, 0
         return bool(chunk)
+
+    def _read(self) -> bytes:
+        """The next bytes; a fault of gzip is kept until all before it has been used, so that its place is known."""
+        parts, missing = [], CHUNK
+        while missing and not self._fault:
+            try:
+                part = self._stream.read1(min(missing, PIECE))
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                self._fault = error
+            except OSError as error:
+                raise SearchformerError(f"cannot read {self.file}: {error.strerror or error}") from error
+            else:
+                parts.append(part)
+                missing = missing - len(part) if part else 0
+        return b"".join(parts)
 
     def _fill(self, count: int) -> bool:
         """Have `count` bytes at hand; False if the archive ends before any of them."""
@@ -270,9 +285,10 @@ def choose_name(names: list[str], asked: str | None, where: Any) -> str:
         return asked
     if asked is None and len(names) == 1:
         return names[0]
-    listed = ", ".join(names) or "none"
-    what = "which data set? --name chooses" if asked is None and names else f"no data set {asked or 'of tokens'!r} here"
-    raise SearchformerError(f"{where}: {what}; there are: {listed}")
+    if not names:
+        raise SearchformerError(f"{where}: no data set of tokens here: expected a collection NAME.seq.train")
+    what = "which data set? --name chooses" if asked is None else f"no data set {asked!r} here"
+    raise SearchformerError(f"{where}: {what}; there are: {', '.join(names)}")
 
 
 def import_archive(

@@ -5,6 +5,7 @@ In: a file, or `-` for stdin. Out: records of our own form, each with its place,
 
 import json
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from searchformer.files import new_directory
 from searchformer.interop import mazes
 from searchformer.interop.sequences import DatasetWriter, TokenRows
 from searchformer.search import Options, Searcher
+from searchformer.solve import Task, make_task
 from searchformer.tokens.grammar import write_text
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -60,6 +62,26 @@ def nth_task(source: str, number: int) -> dict[str, Any]:
     if isinstance(record, SearchformerError):
         raise SearchformerError(f"{place}: {record}")
     return record
+
+
+def usable_tasks(source: str, *, domain: str) -> list[Task]:
+    """The tasks of a file that are of the domain; warns of others and of faulty ones, raises if all are."""
+    skipped: list[FormatError] = []
+    found, left_out = list[Task](), list[str]()
+    for place, record in read_tasks(source, skipped=skipped):
+        try:
+            if isinstance(record, SearchformerError):
+                raise record
+            found.append(make_task(record, name=domain))
+        except SearchformerError as error:
+            left_out.append(f"{place}: {error}")
+    left_out += map(str, skipped)
+    if not found:
+        raise SearchformerError(f"{source} holds no tasks of {domain}{f'; {left_out[0]}' if left_out else ''}")
+    if left_out:
+        total = len(found) + len(left_out)
+        warnings.warn(f"{len(left_out)} of {total} tasks cannot be used, such as {left_out[0]}", stacklevel=3)
+    return found
 
 
 def _maze_text(path: Path) -> str | None:

@@ -19,7 +19,7 @@ import numpy as np
 from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import INVALID, OPTIMAL, Judge
-from searchformer.interop.tasks import read_tasks
+from searchformer.interop.tasks import usable_tasks
 from searchformer.search import Options, Searcher
 from searchformer.search.world import World
 from searchformer.seeding import child_seed
@@ -88,13 +88,8 @@ class PlanningQuestions(Sequence[dict[str, Any]]):
             raise SearchformerError(f"questions are asked about {' and '.join(RULES)}; found {domain!r}")
         self.domain, self.seed, self.search = make_domain(domain, settings or {}), seed, search
         self.weights = dict(weights or (SEARCH_WEIGHTS if search else PLAN_WEIGHTS))
-        self.records: list[dict[str, Any]] | None = None
-        if tasks is not None:
-            found = [record for _, record in read_tasks(tasks, skipped=[]) if isinstance(record, dict)]
-            if not found:
-                raise SearchformerError(f"{tasks} holds no task")
-            self.records = found[:size]
-        self.size = size if self.records is None else len(self.records)
+        self.tasks = usable_tasks(tasks, domain=domain)[:size] if tasks is not None else None
+        self.size = size if self.tasks is None else len(self.tasks)
 
     def __len__(self) -> int:
         return self.size
@@ -107,10 +102,10 @@ class PlanningQuestions(Sequence[dict[str, Any]]):
         if not -self.size <= index < self.size:
             raise IndexError(f"there are {self.size} questions; asked for is {index}")
         index %= self.size
-        if self.records is None:
+        if self.tasks is None:
             task = random_task(self.domain, seed=child_seed(self.seed, "question", index))
         else:
-            task = make_task(self.records[index], name=self.domain.name)
+            task = self.tasks[index]
         record = task.domain.decode(task.problem)
         reference = _reference(task.domain, task.problem.tobytes())
         metadata = {
