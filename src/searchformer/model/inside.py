@@ -53,7 +53,7 @@ def look_inside(model: Transformer, prompt: np.ndarray, answer: np.ndarray) -> I
 
 
 def _cut_like(pieces_LP: Tensor, ids: np.ndarray) -> list[list[int]]:
-    """The ids at each position. Pieces hold symbols, which tokens may share; the ids are those of the sequence itself."""
+    """The ids at each position: pieces hold symbols, which tokens may share; the sequence itself tells them apart."""
     ends = (pieces_LP != NOTHING).sum(dim=-1).cumsum(dim=0).tolist()
     return [ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
 
