@@ -491,8 +491,9 @@ def test_a_task_that_is_chosen_while_a_run_is_being_opened_stays(page):
     held = []
     page.route("**/api/runs/small/tasks/*", lambda route: held.append(route))
     page.locator("#tab-runs").click()
-    page.locator("#panel-runs .note", has_text="opening").wait_for()
-    page.wait_for_timeout(300)
+    expect(page.locator("#panel-runs .note")).to_have_text("opening…")
+    while not held:
+        page.wait_for_timeout(50)
     page.locator("[data-domain=sokoban]").click()
     expect(page.locator("h1")).to_contain_text("Sokoban level")
     held[0].continue_()
