@@ -11,6 +11,7 @@ from searchformer.model.inside import look_inside
 from searchformer.model.layers import Attention
 from searchformer.pretrained import resolve_model
 from searchformer.rollout import Prompt, Sampling, sample_naively
+from searchformer.tokens.symbols import costs_of, symbols_for
 from searchformer.tokens.vocabulary import EOS
 
 FOUND = searches_of(make_domain("maze", {"width": 6, "height": 6}))
@@ -24,7 +25,12 @@ def step_network():
     return step_model(FOUND.vocabulary, *FOUND.places)
 
 
-@pytest.fixture(params=[token_network, step_network], ids=["token", "step"])
+def step_network_with_symbols():
+    """High costs share a symbol, so that the keywords behind them have other symbols than ids."""
+    return step_model(FOUND.vocabulary, *FOUND.places, symbols=symbols_for(costs_of(FOUND.vocabulary), 4))
+
+
+@pytest.fixture(params=[token_network, step_network, step_network_with_symbols], ids=["token", "step", "symbols"])
 def model(request):
     return request.param()
 

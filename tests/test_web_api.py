@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -371,6 +371,17 @@ def test_a_look_inside_names_cells_and_probabilities(client):
     assert view["prompt"][1]["cells"] == [[0, 4]]  # the word `start`
     weights = view["prompt"][0]["weights"]
     assert (len(weights), len(weights[0])) == (view["layers"], view["heads"])
+
+
+def test_looks_at_the_same_time_do_not_mix(client):
+    written, places = search(client)["tokens"], [5, 40, 10, 60, 15, 50]
+
+    def look(place):
+        return client.post("/api/inside", json={"task": TASK, "tokens": written[:place]}).json()
+
+    alone = [look(place) for place in places]
+    with ThreadPoolExecutor(len(places)) as viewers:
+        assert list(viewers.map(look, places)) == alone
 
 
 def test_a_look_inside_of_unknown_tokens_is_refused(client):

@@ -211,6 +211,17 @@ def wrong_example():
 # --- edit
 
 
+def test_a_search_that_is_being_written_counts_and_shows_whole_steps_of_search(page):
+    written = ["create", "0", "0", "c0", "c1", "close", "0", "0", "c0", "c1", "plan", "0", "0", "plan"]
+    steps = [{"kind": kind, "at": at, "cells": [[0, 0]]} for kind, at in (("create", 0), ("close", 5), ("plan", 10))]
+    found = page.evaluate(
+        "async (live) => { const board = await import('/static/board.js'); const { searchState, stepEnd } = board; "
+        "return [searchState(live, 1).tokens, searchState(live, 3).tokens, stepEnd(live, 2)]; }",
+        {"tokens": written, "steps": steps},
+    )
+    assert found == [5, 10, 13]
+
+
 def test_walls_are_drawn_and_erased_by_dragging(page):
     free = example_cells()
     drag(page, *free)
@@ -232,6 +243,19 @@ def test_dragging_the_goal_recomputes_astar_at_once(page):
     page.mouse.up()
     wait_for_answer(page)
     assert shown_task(page)["goal"] == free
+
+
+def test_space_plays_after_drawing_with_the_pointer_and_after_scrubbing(page):
+    drag(page, *example_cells())
+    drawn = shown_task(page)["walls"]
+    toggle = page.locator("[data-player=toggle]")
+    page.keyboard.press("Space")
+    expect(toggle).to_have_attribute("data-playing", "true")
+    page.locator("[data-player=scrub]").fill("2")
+    expect(toggle).to_have_attribute("data-playing", "false")
+    page.keyboard.press("Space")
+    expect(toggle).to_have_attribute("data-playing", "true")
+    assert shown_task(page)["walls"] == drawn
 
 
 def test_the_board_is_edited_with_the_keyboard(page):
@@ -450,7 +474,7 @@ def test_a_run_is_opened_and_its_models_are_compared_on_one_task(page):
     expect(page.locator(".entry[data-verdict=optimal]")).to_have_count(4)  # A*, base, round, control
     expect(page.locator(".card.left")).to_have_attribute("data-verdict", "optimal")
     expect(page.locator("#result")).to_contain_text("1M Searchformer, round 1 with")
-    page.locator("[name=stored-task]").select_option(index=1)
+    page.locator("[name=stored-task]").select_option(index=2)
     expect(page.locator(".entry .chip[aria-pressed=true]")).to_have_count(3)
     with page.context.expect_page() as opened:
         page.locator(".report").click()
@@ -461,6 +485,21 @@ def open_run(page):
     page.locator("#tab-runs").click()
     expect(page.locator(".entry .chip[aria-pressed=true]")).to_have_count(3, timeout=SLOW)
     expect(page.locator(".card.right .who")).not_to_have_text("Transformer")
+
+
+def test_a_task_that_is_chosen_while_a_run_is_being_opened_stays(page):
+    held = []
+    page.route("**/api/runs/small/tasks/*", lambda route: held.append(route))
+    page.locator("#tab-runs").click()
+    expect(page.locator("#panel-runs .note")).to_have_text("opening…")
+    while not held:
+        page.wait_for_timeout(50)
+    page.locator("[data-domain=sokoban]").click()
+    expect(page.locator("h1")).to_contain_text("Sokoban level")
+    held[0].continue_()
+    expect(page.locator("#panel-runs .note")).to_have_text("")
+    expect(page.locator("h1")).to_contain_text("Sokoban level")
+    assert page.locator(".entry").count() == 0
 
 
 def test_everyone_in_a_run_follows_the_timeline(page):

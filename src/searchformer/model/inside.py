@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from searchformer.model.layers import Attention, DecoderBlock
 from searchformer.model.transformer import Transformer
+from searchformer.tokens.steps import NOTHING
 from searchformer.tokens.vocabulary import BOS, EOS
 
 
@@ -43,16 +44,18 @@ def look_inside(model: Transformer, prompt: np.ndarray, answer: np.ndarray) -> I
     with _Watch(model) as watch:
         log_probabilities_NV = model.log_probabilities(inputs)
     return Inside(
-        probabilities=log_probabilities_NV[-1].float().exp().cpu().numpy(),
+        probabilities=log_probabilities_NV[-1].float().exp().cpu().numpy()[model.symbols.of_token],
         to_prompt=watch.weights(cross=True),
         to_answer=watch.weights(cross=False),
-        prompt_pieces=_without_nothing(inputs.prompts_BSP[0].tolist()),
-        answer_pieces=_without_nothing(inputs.inputs_BTP[0].tolist()),
+        prompt_pieces=_cut_like(inputs.prompts_BSP[0], prompt_ids[0]),
+        answer_pieces=_cut_like(inputs.inputs_BTP[0], asked[0]),
     )
 
 
-def _without_nothing(pieces: list[list[int]]) -> list[list[int]]:
-    return [[token for token in piece if token >= 0] for piece in pieces]
+def _cut_like(pieces_LP: Tensor, ids: np.ndarray) -> list[list[int]]:
+    """The ids at each position: pieces hold symbols, which tokens may share; the sequence itself tells them apart."""
+    ends = (pieces_LP != NOTHING).sum(dim=-1).cumsum(dim=0).tolist()
+    return [ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
 
 
 class _Watch:

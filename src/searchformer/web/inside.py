@@ -1,5 +1,7 @@
 """A look inside a model at one place of an answer, as the browser draws it."""
 
+import threading
+
 import numpy as np
 
 from searchformer.model.inside import look_inside
@@ -13,13 +15,17 @@ from searchformer.web.searches import named_cells
 SHOWN_TOKENS = 5
 DIGITS = 4
 """Of probabilities and weights: enough to draw, short to send."""
+_ONE_LOOK = threading.Lock()
+"""All viewers share one network, and what is watched in it belongs to one look at a time."""
 
 
 def view_inside(sampler: Sampler, entry: ModelEntry, asked: AnswerSampler, tokens: list[str]) -> InsideView:
     """What the model does before it writes the token after `tokens`."""
     model, vocabulary = sampler.model(entry.directory)
     prompt = np.asarray(vocabulary.encode(asked.prompt), dtype=np.int64)
-    found = look_inside(model, prompt, np.asarray(vocabulary.encode(tokens), dtype=np.int64))
+    answer = np.asarray(vocabulary.encode(tokens), dtype=np.int64)
+    with _ONE_LOOK:
+        found = look_inside(model, prompt, answer)
     best = np.argsort(-found.probabilities)[:SHOWN_TOKENS].tolist()
     likeliest = [(vocabulary.tokens[token], round(float(found.probabilities[token]), DIGITS)) for token in best]
     return InsideView(

@@ -66,7 +66,9 @@ class Models:
         if model is not None:
             directory = resolve_model(model)
             known = next((each for each in self.entries.values() if each.directory == directory), None)
-            self.preferred = known or ModelEntry.read(str(model), directory)
+            short = Path(model).resolve().name
+            name = str(model) if short in self.entries else short
+            self.preferred = known or ModelEntry.read(name, directory)
             self.entries[self.preferred.name] = self.preferred
 
     def views(self) -> list[ModelView]:

@@ -1,10 +1,11 @@
 // The page: puts the parts together, and keeps what is shown in the address.
 import { ask, get, post, postForText } from "./api.js";
 import { Duel, element } from "./duel.js";
-import { Editor, TOOLS } from "./editor.js";
+import { Editor, keyOf, TOOLS } from "./editor.js";
 import { decodeTask, encodeTask, isSokoban, sizeOf } from "./grid.js";
 import { Inside } from "./inside.js";
 import { Game } from "./play.js";
+import { isTaken, timelineKeys } from "./player.js";
 import { RunBrowser } from "./runs.js";
 import { Samples } from "./samples.js";
 
@@ -68,6 +69,7 @@ function progressText(left, right) {
   const { count } = duel.player;
   if (!count) return promise(left, right);
   const planning = [left, right].map((search) => search?.steps[Math.min(count, search.steps.length) - 1]?.kind === "plan");
+  if (!right && planning[0]) return `${sentence(called("left"))} has found its plan.`;
   if (planning[1] && !planning[0]) return `${sentence(called("right"))} has searched enough and writes its plan; ${called("left")} is still searching.`;
   if (planning[0] && !planning[1]) return `${sentence(called("left"))} has found its plan; ${called("right")} is still searching.`;
   return planning[0] ? "Both write their plans." : "Both search: a closed cell was visited, the frontier waits.";
@@ -107,7 +109,7 @@ function askRight() {
     tokens: ({ answers }) => {
       if (!current()) return;
       for (const { tokens, steps } of Object.values(answers)) { live.tokens.push(...tokens); live.steps.push(...steps); }
-      duel.setSearch("right", { ...live }, { note: live.note, streaming: true });
+      duel.setSearch("right", { ...live }, { note: live.note });
     },
     answer: ({ search, finished }) => { if (current()) { duel.setSearch("right", { ...search, finished, judged: true }, { note: live.note }); tellResult(); if (state.tab === "inside") lookInside(); } },
     error: (reason) => { if (current()) duel.setSearch("right", null, { note: reason }); },
@@ -124,14 +126,13 @@ function showModel(name) {
 
 /** A new task. While something is being dragged (`done` false) only A* is asked again. */
 function setTask(task, { done = true, keepPlace = false } = {}) {
-  const place = duel.player.count, atEnd = place > 0 && place >= duel.player.total;
   state.task = task;
-  if (state.stored) { state.stored = null; runs.clear(); }
+  runs.leave();
+  state.stored = null;
   document.body.dataset.domain = isSokoban(task) ? "sokoban" : "maze";
   showDomain();
   if (done && !keepPlace) duel.setTask(task);
-  else { duel.task = task; duel.setSearch("right", null, { note: done ? "" : "" }); stopAsking(); askedFor = null; }
-  duel.wasAtEnd = keepPlace ? atEnd || duel.wasAtEnd : false;
+  else { duel.task = task; duel.setSearch("right", null); stopAsking(); askedFor = null; }
   samples.clear();
   state.moves = "";
   if (done && state.tab === "play") game.begin(task);
@@ -146,6 +147,7 @@ let busyEditing = false, editedAgain = false;
 async function edited(task, done) {
   const wasAtEnd = duel.player.count > 0 && duel.player.count >= duel.player.total;
   if (wasAtEnd) edited.showEnd = true;
+  edited.atRest = done;
   setTask(task, { done, keepPlace: true });
   for (const side of ["left", "right"]) duel.cards[side].board.show({ task });
   if (done) askRight();
@@ -157,7 +159,7 @@ async function edited(task, done) {
     if (edited.showEnd) duel.player.seek(duel.player.total);
   } while (editedAgain);
   busyEditing = false;
-  if (done) edited.showEnd = false;
+  if (edited.atRest) edited.showEnd = false;
 }
 
 for (const side of ["left", "right"]) {
@@ -366,6 +368,7 @@ const runs = new RunBrowser($("#panel-runs"), {
     state.stored = { ...place, left: null, right: null };
     names("left", astar.who);
     duel.setSearch("left", astar);
+    duel.setSearch("right", null, { note: "opening the stored answers…" });
     remember();
   },
   showSearch: (side, search, about) => {
@@ -457,8 +460,7 @@ function setTheme(theme) {
   for (const each of [duel.cards.left.board, duel.cards.right.board, game.board]) each.draw();
 }
 const preferred = matchMedia("(prefers-color-scheme: dark)");
-setTheme(localStorage.getItem("theme") ?? (preferred.matches ? "dark" : "light"));
-preferred.onchange = () => setTheme(localStorage.getItem("theme") ?? (preferred.matches ? "dark" : "light"));
+preferred.onchange = () => { if (!localStorage.getItem("theme")) setTheme(preferred.matches ? "dark" : "light"); };
 $("[data-do=theme]").onclick = () => {
   const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
   localStorage.setItem("theme", theme);
@@ -467,14 +469,11 @@ $("[data-do=theme]").onclick = () => {
 $("[data-do=help]").onclick = () => $("#help").showModal();
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.closest("input, select, textarea, [role=application]")) return;
-  if (event.key === " " && event.target.closest("button, a")) return;
-  const { player } = duel;
-  const keys = { " ": () => player.toggle(), ArrowRight: () => player.seek(player.count + 1), ArrowLeft: () => player.seek(player.count - 1),
-    Home: () => player.seek(0), End: () => player.seek(player.total), n: () => newTask(), a: () => again("right"), t: () => $("[data-do=theme]").click(), "?": () => $("#help").showModal() };
+  if (isTaken(event) || document.querySelector("dialog[open]")) return;
+  const keys = { ...timelineKeys(duel.player), n: () => newTask(), a: () => again("right"), t: () => $("[data-do=theme]").click(), "?": () => $("#help").showModal() };
   tabs.forEach((tab, at) => { keys[String(at + 1)] = () => openTab(tab.id.slice(4), { focus: true }); });
-  if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+  const action = keys[keyOf(event)];
+  if (action) { event.preventDefault(); action(); }
 });
 
 // --- begin: a task and both searches are there before any model is asked

@@ -1,22 +1,30 @@
 // A task and the state of a search, drawn on a canvas. All colours come from the style sheet.
 import { cellKey, isSokoban, layoutOf, sizeOf } from "./grid.js";
 
-/** What a search has done after `count` of its steps: nodes by state, the current step, the plan so far, marks. */
+/** Where a step's tokens end: at the next step, or while more is being written, at the next keyword. */
+export function stepEnd(search, number) {
+  if (number + 1 < search.steps.length) return search.steps[number + 1].at;
+  const begun = search.tokens.findIndex((token, at) => at > search.steps[number].at && ["create", "close", "plan"].includes(token));
+  return begun < 0 ? search.tokens.length : begun;
+}
+
+/** What a search has done after `count` of its steps: nodes by state, the current step, the plan so far, marks, tokens of search. */
 export function searchState(search, count) {
   const nodes = new Map(), plan = [], wrong = [];
-  let closed = 0, created = 0, current = null;
+  let closed = 0, created = 0, current = null, traceEnd = Infinity;
   const shown = search ? Math.min(count, search.steps.length) : 0;
   for (let number = 0; number < shown; number++) {
     const step = search.steps[number];
     current = step;
     if (step.wrong) wrong.push(step);
+    if (step.kind === "plan") traceEnd = Math.min(traceEnd, step.at);
     if (!step.cells.length) continue;
     if (step.kind === "plan") { plan.push(step.cells); continue; }
     const name = step.cells.map(cellKey).join(" ");
     if (step.kind === "close") nodes.set(name, { cell: step.cells[0], closed: true, order: closed++ });
     else { created++; nodes.set(name, { cell: step.cells[0], closed: false, order: -1 }); }
   }
-  const tokens = current ? (shown < search.steps.length ? search.steps[shown].at : search.tokens.length) : 0;
+  const tokens = current ? Math.min(stepEnd(search, shown - 1), traceEnd) : 0;
   return { nodes, plan, wrong, closed, created, current, tokens, finished: search ? shown === search.steps.length : false };
 }
 
@@ -104,7 +112,9 @@ export class Board {
       this.paintWorker(context, middle(placed[0]), side, colours);
     } else {
       this.paintGoal(context, middle(layout.goal), side, colours);
+      context.globalAlpha = this.view.cells ? 0.3 : 1;  // in a game, the start is where the walker was
       this.paintDisc(context, middle(layout.cells[0]), side * 0.27, colours.start);
+      context.globalAlpha = 1;
       if (this.view.cells) this.paintWorker(context, middle(placed[0]), side, colours);
     }
     const marked = new Map();

@@ -28,6 +28,22 @@ export function honestyText(search) {
   return search.sound ? "every step true, not A*'s order" : `not every step is true (${search.violation})`;
 }
 
+const LEGEND = {
+  frontier: "frontier", heat: "closed, early to late", current: "now", plan: "plan", wrong: "wrong step",
+  mark: "limit: shortest search that finds the plan",
+};
+
+function legend() {
+  const list = element("ul", "legend");
+  list.setAttribute("aria-label", "Legend");
+  for (const [name, text] of Object.entries(LEGEND)) {
+    const entry = element("li");
+    entry.append(element("i", `swatch ${name}`), text);
+    list.append(entry);
+  }
+  return list;
+}
+
 export class Duel {
   /** Builds into `root`. `onChange(count)` is called when the place on the timeline changes. */
   constructor(root, { onChange = () => {} } = {}) {
@@ -44,7 +60,7 @@ export class Duel {
     this.streams = streams;
     this.live = element("p", "visually-hidden");
     this.live.setAttribute("aria-live", "polite");
-    root.append(boards, controls, this.live);
+    root.append(boards, controls, legend(), this.live);
     this.player = new Player(controls, (count) => this.seek(count));
   }
 
@@ -61,7 +77,7 @@ export class Duel {
     const numbers = {};
     for (const counter of ["tokens", "closed", "created", "over"]) {
       const box = element("div"), value = element("dd");
-      box.append(value, element("dt", "", { over: "of the limit", tokens: "tokens of search" }[counter] ?? counter));
+      box.append(value, element("dt", "", { over: "the limit", tokens: "tokens of search" }[counter] ?? counter));
       if (counter === "over") box.title = "trace tokens over those of the shortest search that finds an optimal plan";
       counters.append(box);
       numbers[counter] = value;
@@ -93,8 +109,8 @@ export class Duel {
     this.setSearch("right", null);
   }
 
-  /** Show a search (or none) on one side. With `streaming`, more of it will come. */
-  setSearch(side, search, { note = "", streaming = false } = {}) {
+  /** Show a search (or none) on one side. Who is at its end follows it there as it grows. */
+  setSearch(side, search, { note = "" } = {}) {
     const atEnd = this.player.count >= this.player.total && this.player.total > 0;
     this.searches[side] = search;
     const card = this.cards[side];
@@ -102,7 +118,7 @@ export class Duel {
     card.card.classList.toggle("waiting", !search && !note);
     card.stream.show(search);
     this.setLength();
-    if (atEnd && this.keepEnd && !streaming) this.player.count = this.player.total;
+    if (atEnd && this.keepEnd) this.player.count = this.player.total;
     this.player.refresh();
     this.seek(this.player.count, { quiet: true });
   }

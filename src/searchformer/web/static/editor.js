@@ -5,6 +5,9 @@ export const TOOLS = {
   wall: "Wall", floor: "Floor", box: "Box", dock: "Dock", worker: "Worker",
 };
 
+/** The key of an event; a letter is the same with caps lock. */
+export const keyOf = (event) => (event.key.length === 1 ? event.key.toLowerCase() : event.key);
+
 const same = (a, b) => a[0] === b[0] && a[1] === b[1];
 
 /** The maze with a wall drawn or erased at a cell; start and goal are never walled in. */
@@ -50,6 +53,7 @@ export class Editor {
     canvas.tabIndex = 0;
     canvas.classList.add("editable");
     canvas.setAttribute("role", "application");
+    canvas.addEventListener("mousedown", (event) => event.preventDefault());  // the focus is for those who draw with keys
     canvas.addEventListener("pointerdown", (event) => this.begin(event));
     canvas.addEventListener("pointermove", (event) => this.drag(event));
     for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => this.end());
@@ -61,7 +65,7 @@ export class Editor {
   begin(event) {
     if (event.button !== 0) return;
     event.preventDefault();
-    this.board.canvas.focus({ preventScroll: true });
+    document.activeElement?.blur();
     this.board.canvas.setPointerCapture(event.pointerId);
     const task = this.current(), cell = this.board.cellAt(event);
     this.last = null;
@@ -102,7 +106,7 @@ export class Editor {
     const [x, y] = this.cursor, step = steps[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (step) this.cursor = [Math.min(Math.max(x + step[0], 0), width - 1), Math.min(Math.max(y + step[1], 0), height - 1)];
-    else if (!this.pressTool(event.key)) return;
+    else if (!this.pressTool(keyOf(event))) return;
     event.preventDefault();
     event.stopPropagation();
     this.board.show({ cursor: this.cursor });

@@ -1,6 +1,7 @@
 // Play yourself: arrow keys, click to move, undo, restart, hints, and how far from the optimum.
 import { post } from "./api.js";
 import { Board } from "./board.js";
+import { keyOf } from "./editor.js";
 import { cellKey, isSokoban, isSolved, layoutOf, makeLevel, moveCells, sizeOf, STEPS } from "./grid.js";
 
 /** The letters of a shortest walk to a cell without pushing anything, or null. */
@@ -63,8 +64,9 @@ export class Game {
     const letters = { ArrowUp: "u", ArrowDown: "d", ArrowLeft: "l", ArrowRight: "r" };
     const others = { u: () => this.undo(), Backspace: () => this.undo(), r: () => this.begin(this.task), h: () => this.hint() };
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (letters[event.key]) this.move(letters[event.key]);
-    else if (others[event.key]) others[event.key]();
+    const key = keyOf(event);
+    if (letters[key]) this.move(letters[key]);
+    else if (others[key]) others[key]();
     else return;
     event.preventDefault();
     event.stopPropagation();

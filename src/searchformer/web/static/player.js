@@ -6,7 +6,6 @@ export class Player {
     this.count = 0;
     this.total = 0;
     this.playing = false;
-    this.followsEnd = false;
     this.controls = Object.fromEntries(["first", "back", "toggle", "forward", "last", "scrub", "speed", "where"].map(
       (name) => [name, root.querySelector(`[data-player=${name}]`)]));
     const { first, back, toggle, forward, last, scrub, speed } = this.controls;
@@ -72,6 +71,20 @@ export class Player {
   }
 }
 
+/** Whether a key that was pressed belongs to a field or a button rather than to the page. */
+export function isTaken(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return true;
+  const field = event.target.closest("input, select, textarea, [role=application]");
+  if (field) return event.key !== " " || field.type !== "range";
+  return event.key === " " && event.target.closest("button, a") !== null;
+}
+
+/** What keys do to a timeline. */
+export const timelineKeys = (player) => ({
+  " ": () => player.toggle(), ArrowRight: () => player.seek(player.count + 1), ArrowLeft: () => player.seek(player.count - 1),
+  Home: () => player.seek(0), End: () => player.seek(player.total),
+});
+
 const SYMBOLS = {
   first: "M6 5v14M19 5l-9 7 9 7z", back: "M16 5l-9 7 9 7z", forward: "M8 5l9 7-9 7z", last: "M18 5v14M5 5l9 7-9 7z",
 };
@@ -110,7 +123,8 @@ export function playerControls() {
   scrub.setAttribute("aria-label", "Step");
   const speed = document.createElement("select");
   speed.dataset.player = "speed";
-  speed.setAttribute("aria-label", "Steps per second");
+  speed.title = "Steps per second";
+  speed.setAttribute("aria-label", speed.title);
   for (const perSecond of [2, 6, 12, 25, 60, 200]) speed.add(new Option(`${perSecond}/s`, perSecond, perSecond === 12, perSecond === 12));
   const where = document.createElement("output");
   where.dataset.player = "where";

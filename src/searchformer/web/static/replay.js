@@ -1,8 +1,11 @@
 // A replay without a server: the page that `/api/replay` makes holds this and its data.
 import { Duel, element } from "./duel.js";
+import { isSokoban } from "./grid.js";
+import { isTaken, timelineKeys } from "./player.js";
 
 function startReplay(root, data) {
-  const title = element("h1", "", "The same task, two searches");
+  document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const title = element("h1", "", `${data.left.who} and ${data.right.who} search the same ${isSokoban(data.task) ? "Sokoban level" : "maze"}`);
   const stage = element("div", "stage");
   root.append(title, stage);
   const duel = new Duel(stage);
@@ -12,9 +15,8 @@ function startReplay(root, data) {
   duel.setSearch("left", data.left);
   duel.setSearch("right", data.right);
   document.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, select, button")) return;
-    const keys = { " ": () => duel.player.toggle(), ArrowRight: () => duel.player.seek(duel.player.count + 1), ArrowLeft: () => duel.player.seek(duel.player.count - 1) };
-    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+    const keys = timelineKeys(duel.player);
+    if (!isTaken(event) && keys[event.key]) { event.preventDefault(); keys[event.key](); }
   });
 }
 

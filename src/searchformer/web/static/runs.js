@@ -9,7 +9,7 @@ export class RunBrowser {
   /** `showTask(task, astar, place)` and `showSearch(side, search, about)` fill the stage, `lineUp(searches)` says what runs along
    * below it, `problem(text)` tells what went wrong. `about` has label and model, and evaluation and sample if stored. */
   constructor(root, { showTask, showSearch, lineUp, problem }) {
-    Object.assign(this, { root, showTask, showSearch, lineUp, problem, entries: [], count: 0 });
+    Object.assign(this, { root, showTask, showSearch, lineUp, problem, entries: [], count: 0, opened: 0 });
     this.select = root.querySelector("[name=run]");
     this.tasks = root.querySelector("[name=stored-task]");
     this.list = root.querySelector(".lineup");
@@ -32,8 +32,8 @@ export class RunBrowser {
   }
 
   async guarded(work) {
-    this.note.textContent = "";
-    try { await work(); return true; } catch (error) {
+    this.note.textContent = "opening…";
+    try { await work(); this.note.textContent = ""; return true; } catch (error) {
       this.note.textContent = error.message;
       this.problem(error.message);
       return false;
@@ -41,14 +41,23 @@ export class RunBrowser {
   }
 
   async open(name, wanted = null) {
-    this.run = await get(`/api/runs/${encodeURIComponent(name)}`);
+    const number = ++this.opened, run = await get(`/api/runs/${encodeURIComponent(name)}`);
+    if (wanted === null && this.select.value !== name) return;
+    this.run = run;
     this.select.value = name;
     this.report.hidden = !this.run.has_report;
     this.report.href = `/runs/${encodeURIComponent(name)}/report`;
-    this.tasks.replaceChildren(...this.run.tasks.map((task, number) => new Option(`task ${number + 1}: ${task.optimal_length - 1} moves, ${task.evaluations} models`, task.task_id)));
+    this.tasks.replaceChildren(new Option("choose a test task", ""), ...this.run.tasks.map((task, number) => new Option(`task ${number + 1}: ${task.optimal_length - 1} moves, ${task.evaluations} models`, task.task_id)));
     this.clear();
+    if (number !== this.opened) return;
     if (wanted || this.run.tasks.length) await this.openTask(wanted?.id ?? this.run.tasks[0].task_id, wanted);
-    else this.note.textContent = "This run has no evaluated answers yet.";
+    else throw new Error("this run has no evaluated answers yet");
+  }
+
+  /** Another task is shown: what is still being opened comes too late. */
+  leave() {
+    this.opened++;
+    if (this.entries.length) this.clear();
   }
 
   clear() {
@@ -60,16 +69,18 @@ export class RunBrowser {
 
   async openTask(id, wanted = null) {
     this.path = `/api/runs/${encodeURIComponent(this.run.name)}/tasks/${encodeURIComponent(id)}`;
-    const found = await get(this.path);
+    const number = ++this.opened, found = await get(this.path);
+    if (number !== this.opened) return;
     this.clear();
     this.showTask(found.task, found.astar, { run: this.run.name, id });
+    const shown = this.opened;
     this.tasks.value = id;
     const known = Object.fromEntries(this.run.evaluations.map((each) => [each.name, each]));
     const astar = { one: { label: "A*", answers: [] }, about: { label: "A*", model: null }, search: found.astar };
     this.entries = [astar, ...found.evaluations.map((one) => ({ one, known: known[one.evaluation], about: { label: one.label, model: one.model, evaluation: one.evaluation } }))];
     for (const entry of this.entries) this.list.append(this.build(entry, found.task));
     await Promise.all(this.entries.slice(1).map((entry) => this.choose(entry, this.wantedSample(entry, wanted))));
-    await this.fillStage(wanted);
+    if (shown === this.opened) await this.fillStage(wanted);
   }
 
   wantedSample({ one }, wanted) {
@@ -96,6 +107,7 @@ export class RunBrowser {
     if (entry.search?.sample === sample) return;
     const query = new URLSearchParams({ evaluation: entry.one.evaluation, sample });
     entry.search = await get(`${this.path}/answer?${query}`);
+    if (!this.entries.includes(entry)) return;
     entry.about = { ...entry.about, sample };
     for (const chip of entry.chips) chip.setAttribute("aria-pressed", String(Number(chip.dataset.sample) === sample));
     this.lineUp(this.entries.map((each) => each.search).filter(Boolean));
@@ -112,6 +124,7 @@ export class RunBrowser {
     canvas.setAttribute("role", "img");
     frame.append(canvas);
     race.append(fill, limit);
+    limit.hidden = true;
     entry.chips = one.answers.map((answer) => this.chip(entry, answer));
     chips.append(...entry.chips);
     for (const side of ["left", "right"]) {
@@ -150,6 +163,7 @@ export class RunBrowser {
       board.show({ search, count });
       fill.style.width = `${100 * written / most}%`;
       limit.style.left = `${100 * search.shortest_search / most}%`;
+      limit.hidden = false;
       tokens.textContent = `${written} tokens`;
       verdict.textContent = state.finished ? verdictText(search) : "";
       box.dataset.verdict = state.finished ? search.verdict : "";

@@ -1,4 +1,5 @@
 // The token stream beside a board: a line per step, the current one in view, wrong ones marked with the reason.
+import { stepEnd } from "./board.js";
 
 export class Stream {
   /** `onHover(step number or null)`, `onPick(step number)`. */
@@ -37,8 +38,7 @@ export class Stream {
   }
 
   row(search, number) {
-    const step = search.steps[number];
-    const end = number + 1 < search.steps.length ? search.steps[number + 1].at : search.tokens.length;
+    const step = search.steps[number], end = stepEnd(search, number);
     const row = document.createElement("p");
     row.dataset.step = number;
     row.className = step.kind;
