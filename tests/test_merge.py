@@ -12,6 +12,8 @@ from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.search import Searcher
 from searchformer.search.world import World
+from searchformer.solve import random_task
+from searchformer.solve.planning import size_warnings
 
 
 def made(path, domain="sokoban", tasks=40, seed=0, **settings):
@@ -101,3 +103,12 @@ def test_a_walled_in_maze_is_searched_as_the_small_one():
 def test_smallest_must_fit():
     with pytest.raises(SearchformerError, match="smallest is 6"):
         make_domain("maze", {"width": 8, "height": 5, "smallest": 6})
+
+
+def test_a_model_of_a_merged_data_set_knows_the_sizes_of_its_parts():
+    settings = [{"width": 7, "height": 7, "boxes": boxes} for boxes in (1, 2)]
+    trained = {"settings": settings[1], "merged": settings}
+    levels = {boxes: random_task(make_domain("sokoban", {"boxes": boxes}), seed=0) for boxes in (1, 2, 3)}
+    assert not any(list(size_warnings(trained, levels[boxes])) for boxes in (1, 2))
+    assert list(size_warnings({"settings": settings[1]}, levels[1]))
+    assert list(size_warnings(trained, levels[3]))

@@ -93,7 +93,8 @@ def size_warnings(trained: dict[str, Any], task: Task) -> Iterator[str]:
     settings = trained.get("settings", {})
     domain = make_domain(task.domain.name, settings)
     size = domain.measure(domain.fitted(task.problem))
-    if any(settings.get(name, value) != value for name, value in size.items()):
+    known = [settings, *trained.get("merged", [])]
+    if all(any(each.get(name, value) != value for name, value in size.items()) for each in known):
         there = {name: settings[name] for name in size if name in settings}
         yield f"the model was trained for {_listed(there)}; this task has {_listed(size)}: expect worse answers"
 

@@ -255,6 +255,7 @@ class _Training:
     def _trained(self) -> dict[str, Any]:
         manifest = self.dataset.manifest
         validated = {} if self.best is None else {"steps_done": self.step, "validation_loss": self.best.loss}
+        merged = [part["settings"] for part in manifest.config.get("merged", [])]
         return validated | {
             "size": self.options.model,
             "parameters": self.model.parameter_count,
@@ -265,6 +266,7 @@ class _Training:
             "bootstrap_round": self.bootstrap_round,
             "domain": manifest.domain,
             "settings": manifest.settings,
+            **({"merged": merged} if merged else {}),
             "deterministic": bool(manifest.config.get("deterministic", False)),
             "data_digest": self.digests["data_digest"],
         }
