@@ -127,6 +127,15 @@ def command(model: Path, data: Path, out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "searchformer", "rollout", *arguments, "--workers", "2", *more]
 
 
+def test_half_written_files_of_a_killed_process_are_removed_but_not_those_of_other_ranks(tmp_path: Path) -> None:
+    mine = [".rollouts-000-001-00002.parquet.aa.tmp", "..digests-000-001.json.bb.tmp"]
+    others = [".rollouts-001-000-00000.parquet.cc.tmp", "..digests-001-000.json.dd.tmp"]
+    for name in mine + others:
+        (tmp_path / name).touch()
+    with store.rank_locked(tmp_path, 0):
+        assert sorted(path.name for path in tmp_path.glob("*.tmp")) == sorted(others)
+
+
 def test_killed_and_started_again_no_answer_is_lost_or_repeated(model: Path, data: Path, tmp_path: Path) -> None:
     more = ("--max-tokens", "600", "--constrain", "--save-seconds", "0", "--slots", "4")
     killed = subprocess.Popen(command(model, data, tmp_path / "killed", *more), stderr=subprocess.PIPE)

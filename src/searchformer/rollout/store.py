@@ -286,8 +286,9 @@ def rank_locked(directory: Path, rank: int) -> Iterator[None]:
         for path in sorted(directory.glob(f".lock-{rank:05d}-*")):
             with locked(directory, doing=doing, name=path.name, wait_seconds=WAIT_SECONDS):
                 pass
-        for path in directory.glob(f".rollouts-{rank:03d}-*.tmp"):  # half written by a killed process
-            path.unlink()
+        for kind in ("rollouts", ".digests"):  # half written by a killed process
+            for path in directory.glob(f".{kind}-{rank:03d}-*.tmp"):
+                path.unlink()
         yield
 
 
