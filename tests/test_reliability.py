@@ -38,7 +38,7 @@ from searchformer.report.results import load_results
 from searchformer.rollout.store import Rollouts
 from searchformer.train import train
 from searchformer.train.checkpoint import load_state
-from searchformer.train.log import read_metrics
+from searchformer.train.log import MetricsLog, read_metrics
 from searchformer.train.options import TrainOptions
 
 
@@ -287,6 +287,16 @@ def test_one_flipped_bit_in_any_file_is_found_or_harmless(inputs, tmp_path, cras
             shutil.rmtree(spoilt)
     print(kind, len(files), "files,", counts)
     assert counts["found"] > 0
+
+
+def test_a_line_of_a_log_whose_digest_lost_its_name_is_found(tmp_path):
+    log = MetricsLog(tmp_path, resume_step=0)
+    for step in (1, 2):
+        log({"step": step, "kind": "train", "loss": 0.5})
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(path.read_text().replace("content_digest", "content_digast", 1))
+    with pytest.raises(SearchformerError, match="line 1 was altered: it has no digest, unlike other lines"):
+        read_metrics(tmp_path)
 
 
 def test_a_flipped_bit_stops_selection_before_anything_is_written(inputs, tmp_path):

@@ -347,9 +347,13 @@ def test_a_closed_connection_stops_the_work(client):
         time.sleep(0.05)
 
 
-def test_waiting_questions_are_told_their_place(client):
-    with asked(client, samples=64, temperature=2.0):
-        assert "queue" in answers(client, samples=1)
+def test_waiting_questions_are_told_their_place():
+    options = ServeOptions(slots=1, device="cpu")
+    with (
+        TestClient(make_app(options), base_url="http://localhost") as narrow,
+        asked(narrow, samples=64, temperature=3.0),
+    ):
+        assert any("queue" in answers(narrow, samples=1) for _ in range(3))
 
 
 def test_a_question_that_takes_too_long_is_stopped():

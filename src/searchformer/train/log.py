@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from searchformer.digests import sealed, unsealed
+from searchformer.digests import SEAL, sealed, unsealed
 from searchformer.errors import SearchformerError, shown
 from searchformer.extras import require
 from searchformer.files import parse_json, write_text
@@ -45,11 +45,14 @@ def read_metrics(directory: Path) -> list[Record]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise SearchformerError(f"{path} cannot be read: {error.strerror or error}") from error
-    records = []
+    records, has_digests = [], any(SEAL.encode() in line for line in lines)
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         try:
-            record = unsealed(parse_json(line, where=f"{place} is not JSON"), where=place) if line else None
+            parsed = parse_json(line, where=f"{place} is not JSON") if line else {}
+            if parsed and (SEAL in parsed) != has_digests:
+                raise SearchformerError(f"{place} was altered: it has no digest, unlike other lines; restore the file")
+            record = unsealed(parsed, where=place) or None
         except SearchformerError:
             if number < len(lines) or not _is_cut_short(line):
                 raise
