@@ -7,8 +7,8 @@ import torch
 from searchformer.model import ModelConfig
 from searchformer.model.layers import Attention
 from searchformer.model.rotary import NumberTable, rotate, rotate_back
-from searchformer.tokens.numbers import NONE, Numbers, token_numbers
-from searchformer.tokens.steps import NOTHING, Cutter, token_kinds
+from searchformer.tokens.numbers import Numbers
+from searchformer.tokens.steps import NONE, NOTHING, Cutter, token_kinds, token_numbers
 from searchformer.tokens.symbols import Symbols, costs_of, symbols_for
 from searchformer.tokens.vocabulary import Vocabulary
 

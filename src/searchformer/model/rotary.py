@@ -107,11 +107,10 @@ class NumberTable:
         """The turns of pieces, given those of their positions, which fit [B, L, 1, K/2]."""
         if not self.heads:
             return Rotation(positions, None)
-        numbers, still = self.turns(pieces_BLP), (torch.ones(1, device=pieces_BLP.device), torch.zeros(1))
+        numbers, still = self.turns(pieces_BLP), (positions[0].new_ones(1), positions[1].new_zeros(1))
 
         def join(first: Tensor, last: Tensor) -> Tensor:
-            first = first.to(last.device).expand(*last.shape[:-2], self.still, self.width)
-            return torch.cat([first, last], dim=-2)
+            return torch.cat([first.expand(*last.shape[:-2], self.still, self.width), last], dim=-2)
 
         own, beside = (tuple(map(join, first, numbers)) for first in (positions, still))
         return Rotation((own[0], own[1]), (beside[0], beside[1]))

@@ -20,8 +20,8 @@ from searchformer.model.head import StepEmbedding, StepHead
 from searchformer.model.inputs import Inputs, make_inputs
 from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm
 from searchformer.model.rotary import NumberTable, Rotation, rotary_table
-from searchformer.tokens.numbers import Numbers, token_numbers
-from searchformer.tokens.steps import Cutter, token_kinds
+from searchformer.tokens.numbers import Numbers
+from searchformer.tokens.steps import Cutter, token_kinds, token_numbers
 from searchformer.tokens.symbols import Symbols
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -61,6 +61,12 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.symbol_count))
         self.head = StepHead(config) if config.unit == "step" else None
+
+    def step_logits(self, known_ND: Tensor, references_N: Tensor, beside_VO: Tensor) -> Tensor:
+        """A step network's own logits [N, V], given what its head knows and the symbol to be relative to."""
+        assert self.head is not None
+        normed_ND = self.output[0](self.head.refine(known_ND))
+        return self.head.add_near(self.output[1](normed_ND).float(), normed_ND, references_N, beside_VO)
 
 
 class Transformer(nn.Module):
@@ -194,10 +200,8 @@ class Transformer(nn.Module):
             known_ND = known_ND.index_select(0, places_N)
         if head is None or references_BTP is None:
             return hidden_BTD, self.decoder.output(known_ND).float()
-        normed_ND = self.decoder.output[0](head.refine(known_ND))
         references_N = references_BTP.flatten() if places_N is None else references_BTP.flatten()[places_N]
-        logits_NV = self.decoder.output[1](normed_ND).float()
-        return hidden_BTD, head.add_near(logits_NV, normed_ND, references_N, self.beside_VO)
+        return hidden_BTD, self.decoder.step_logits(known_ND, references_N, self.beside_VO)
 
     def losses(self, inputs: Inputs) -> Tensor:
         """-log of the probability of every target, [N]."""

@@ -111,7 +111,7 @@ class PieceWriter:
         for place in range(self.places):
             known_RD = known_RD + (self.head.place[place] - (self.head.place[place - 1] if place else 0))
             earlier_RT = earlier_RTP[:, :, place]
-            own_RV = self._own(known_RD, reference_RP[:, place])
+            own_RV = self.decoder.step_logits(known_RD, reference_RP[:, place], self.beside_VO).log_softmax(dim=-1)
             log_probability_RV = self._mixture(own_RV, attention_RT, earlier_RT, gates_RP[:, place])
             token_R, log_probability_R = choose(log_probability_RV, active, place)
             tokens_RP[active, place], log_probability_RP[active, place] = token_R, log_probability_R
@@ -151,12 +151,6 @@ class PieceWriter:
         attention_RT = torch.softmax(scores_RT.masked_fill(later_RT, -torch.inf), dim=-1)
         attention_RT[:, 0] = 0.0
         return attention_RT, self.head.gates(known_RD)
-
-    def _own(self, known_RD: Tensor, reference_R: Tensor) -> Tensor:
-        """The network's own log-probabilities of the next token, [R, V]."""
-        normed_RD = self.decoder.output[0](self.head.refine(known_RD))
-        logits_RV = self.decoder.output[1](normed_RD).float()
-        return torch.log_softmax(self.head.add_near(logits_RV, normed_RD, reference_R, self.beside_VO), dim=-1)
 
     def _mixture(self, own_RV: Tensor, attention_RT: Tensor, earlier_RT: Tensor, gate_R: Tensor) -> Tensor:
         """Log-probabilities of the next token with copying, [R, V]: see `StepHead.log_probabilities`."""

@@ -9,17 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from searchformer.tokens.steps import COST, NUMBER, token_kinds
+from searchformer.tokens.steps import NONE, NUMBER
 from searchformer.tokens.symbols import Symbols
-from searchformer.tokens.vocabulary import Vocabulary
-
-NONE = -1
-
-
-def token_numbers(vocabulary: Vocabulary) -> np.ndarray:
-    """The number that every token stands for, as a coordinate or as a cost, int32 [V]; NONE for words."""
-    pairs = zip(vocabulary.tokens, token_kinds(vocabulary), strict=True)
-    return np.array([int(text.removeprefix("c")) if kind in (NUMBER, COST) else NONE for text, kind in pairs], np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +32,3 @@ class Numbers:
         for (k, n), symbol in place.items():
             beside[symbol] = [place.get((k, n + offset), len(first)) for offset in range(-near, near + 1)]
         return cls(np.where(kind == NUMBER, number, NONE), beside)
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets there are."""
-        return self.beside.shape[1]

@@ -27,6 +27,8 @@ NOTHING = -1
 NUMBER, WORD, COST, CLOSE, CREATE, PLAN, END = range(7)
 """Kinds of tokens. Words include bos; the keywords and eos each have a kind of their own, from KEYWORD on."""
 KEYWORD = CLOSE
+NONE = -1
+"""In place of a number."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,12 @@ def token_kinds(vocabulary: Vocabulary) -> np.ndarray:
             f"a step network needs the keywords {', '.join(KEYWORDS)}; the vocabulary lacks {', '.join(missing)}"
         )
     return np.array([_kind(token) for token in vocabulary.tokens], dtype=np.uint8)
+
+
+def token_numbers(vocabulary: Vocabulary) -> np.ndarray:
+    """The number that every token stands for, as a coordinate or as a cost, int32 [V]; NONE for words."""
+    pairs = zip(vocabulary.tokens, token_kinds(vocabulary), strict=True)
+    return np.array([int(text.removeprefix("c")) if kind in (NUMBER, COST) else NONE for text, kind in pairs], np.int32)
 
 
 def _kind(token: str) -> int:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from searchformer.tokens.steps import COST, token_kinds
+from searchformer.tokens.steps import COST, NONE, token_kinds, token_numbers
 from searchformer.tokens.vocabulary import Vocabulary
 
 ROOM = 1.25
@@ -70,8 +70,7 @@ class Symbols:
 
 def costs_of(vocabulary: Vocabulary) -> np.ndarray:
     """The cost that each token stands for, int32 [V]; -1 for tokens that are none."""
-    pairs = zip(vocabulary.tokens, token_kinds(vocabulary), strict=True)
-    return np.array([int(token[1:]) if kind == COST else -1 for token, kind in pairs], np.int32)
+    return np.where(token_kinds(vocabulary) == COST, token_numbers(vocabulary), NONE)
 
 
 def symbols_for(costs: np.ndarray, highest: int) -> Symbols:
