@@ -9,7 +9,8 @@ the spot, every network with a schedule of its own. Training is `searchformer tr
   token shift for both; where the step network is past that loss at its first evaluation, the ratio is a lower bound.
 - Answers per CPU second, untrained weights: tokens are drawn freely, but of the kinds that real responses have at
   their places, so that both kinds write answers of the same lengths in the same steps. Default precision and slots.
-- Quality: both kinds with token shift, trained for equally many steps, three seeds; final test losses.
+- Quality: both kinds with token shift, trained for equally many steps, three seeds; final test losses, and the share of
+  optimal answers at temperature 1 to 200 test tasks, 64 each.
 
 Last line: JSON. Try: `python benchmarks/steps.py --quick`, or `--only maze`.
 """
@@ -30,9 +31,12 @@ from searchformer.dataset.batches import Sequences
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset
+from searchformer.evaluate.evaluation import evaluate
 from searchformer.model import Transformer
 from searchformer.rollout import Engine, Prompt
+from searchformer.rollout.dispatch import roll_out
 from searchformer.rollout.engine import DEFAULT_SLOTS
+from searchformer.rollout.options import RolloutOptions
 from searchformer.tokens.grammar import Automaton
 from searchformer.tokens.steps import KEYWORD, token_kinds
 from searchformer.train import TrainOptions, train
@@ -113,8 +117,8 @@ class Stopwatch:
         self.resumed = now
 
 
-def learn(dataset: Dataset, network: str, schedule: Schedule, *, name: str, seed: int = 0) -> Curve:
-    """Train a network from the start."""
+def learn(dataset: Dataset, network: str, schedule: Schedule, out: Path, *, name: str, seed: int = 0) -> Curve:
+    """Train a network from the start; the run goes to `out`."""
     watch = Stopwatch(f"{name} {network}")
     options = TrainOptions.checked(
         data=dataset.directory,
@@ -134,16 +138,19 @@ def learn(dataset: Dataset, network: str, schedule: Schedule, *, name: str, seed
         seed=seed,
     )
     Sequences(dataset, "train"), Sequences(dataset, "test")  # unpacks the data set, once for all runs
-    with tempfile.TemporaryDirectory() as place:
-        watch.resumed = time.process_time()
-        train(options, Path(place) / "run", listeners=[watch])
+    watch.resumed = time.process_time()
+    train(options, out, listeners=[watch])
     return watch.curve
 
 
 def time_ratios(name: str, dataset: Dataset, schedules: dict[str, Schedule]) -> dict[str, Any]:
     """CPU time of every token network to the loss it ends with, over that of the step network to the same loss."""
-    learn(dataset, "token", Schedule(2, 2, 2), name=f"{name} warm-up")
-    curves = {network: learn(dataset, network, schedule, name=name) for network, schedule in schedules.items()}
+    with tempfile.TemporaryDirectory() as place:
+        learn(dataset, "token", Schedule(2, 2, 2), Path(place) / "warm-up", name=f"{name} warm-up")
+        curves = {
+            network: learn(dataset, network, schedule, Path(place) / network, name=name)
+            for network, schedule in schedules.items()
+        }
     step, results = curves.pop("step"), {}
     ratios: dict[str, tuple[float, bool]] = {}
     for network, curve in curves.items():
@@ -164,17 +171,33 @@ def time_ratios(name: str, dataset: Dataset, schedules: dict[str, Schedule]) -> 
     }
 
 
-def quality(name: str, dataset: Dataset, schedule: Schedule, *, seeds: int) -> dict[str, Any]:
-    """Test losses after equally many steps, by seed."""
+def quality(name: str, dataset: Dataset, schedule: Schedule, *, seeds: int, tasks: int) -> dict[str, Any]:
+    """Test losses and optimal answers after equally many steps, by seed."""
     results: dict[str, Any] = {f"{name}_steps": schedule.steps}
     for network in ("step", "token_shift"):
-        curves = [learn(dataset, network, schedule, name=f"{name}, seed {seed},", seed=seed) for seed in range(seeds)]
-        losses = [curve.losses[-1] for curve in curves]
+        losses, optimal = [], []
+        for seed in range(seeds):
+            with tempfile.TemporaryDirectory() as place:
+                run, about = Path(place) / "run", f"{name}, seed {seed},"
+                losses.append(learn(dataset, network, schedule, run, name=about, seed=seed).losses[-1])
+                optimal.append(optimal_answers(run, dataset, tasks=tasks))
+            say(f"{about} {network}: optimal per answer {optimal[-1]}")
         results |= {
             f"{name}_{network}_losses": [round(loss, 4) for loss in losses],
             f"{name}_{network}_mean_loss": round(statistics.mean(losses), 4),
+            f"{name}_{network}_optimal_per_answer": optimal,
         }
     return results
+
+
+def optimal_answers(run: Path, dataset: Dataset, *, tasks: int) -> list[float]:
+    """The share of optimal answers to test tasks, 64 each at temperature 1, and its 95% interval over tasks."""
+    answers = RolloutOptions(
+        model=run / "model", data=dataset.directory, out=run / "answers", tasks=tasks, samples=64, workers=1
+    )
+    roll_out(answers)
+    share = evaluate(run / "answers", workers=1)["metrics"]["pass_at_1"]
+    return [round(share[part], 4) for part in ("value", "low", "high")]
 
 
 # --- answering
@@ -276,7 +299,7 @@ def main() -> None:
                 result |= sampling_ratios(name, made(name), tasks=tasks, max_tokens=most)
         if "quality" in options.only:
             for name, schedule in schedules(QUALITY).items():
-                result |= quality(name, made(name), schedule, seeds=options.seeds)
+                result |= quality(name, made(name), schedule, seeds=options.seeds, tasks=2 if options.quick else 200)
     print(json.dumps(result))
 
 
