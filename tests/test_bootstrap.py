@@ -17,7 +17,7 @@ from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
 from searchformer.rollout.store import Rollouts, finish
-from searchformer.search import Searcher
+from searchformer.search import Options, Searcher
 from searchformer.tokens.grammar import write_text
 
 SETTINGS = {"width": 5, "height": 5}
@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def write_answers(directory: Path, data: Dataset, answer, *, split: str = "train", finish: str = "eos") -> Rollouts:
     """Rollouts of all tasks of a split; `answer(problem, row, sample)` gives the tokens of each answer."""
-    domain, vocabulary = make_domain("maze", SETTINGS), data.vocabulary
+    domain, vocabulary = make_domain("maze", data.manifest.settings), data.vocabulary
     rows = {row["task_id"]: row for row in data.records(split)}
 
     def answers(task: str) -> list[list[str]]:
@@ -183,3 +183,33 @@ def test_sound_searches_may_leave_nodes_out_but_say_nothing_wrong(tmp_path, data
     untrue = write_answers(tmp_path / "untrue", data, lambda *given: straight(*given, slip=1))
     assert select(data, untrue, tmp_path / "d", rule="paper", round_number=1).replaced == straight_ones.replaced
     assert select(data, untrue, tmp_path / "e", rule="sound", round_number=1).replaced == 0
+
+
+def test_where_a_true_search_was_misled_the_others_stay_as_they_are(tmp_path) -> None:
+    settings = {"width": 9, "height": 9}
+    generate(GenerateOptions(domain="maze", settings=settings, tasks=40, seed=3), tmp_path / "data")
+    data, domain = Dataset(tmp_path / "data"), make_domain("maze", settings)
+    astar, greedy = Searcher(domain), Searcher(domain, Options(algorithm="greedy"))
+    written, misled = {}, set()
+
+    def answer(problem, row, sample):
+        searcher = astar if sample else greedy  # a true search as well, but its plan may be a detour
+        _, trace, plan = write_text(domain, problem, searcher.search(problem, seed=100 + sample))
+        if len(plan.split()) > len(row["plan"]):
+            misled.add(row["task_id"])
+        written.setdefault(row["task_id"], []).append(len(trace.split()))
+        return f"{trace} {plan}".split()
+
+    rollouts = write_answers(tmp_path / "answers", data, answer)
+    before, shortened, chosen = lengths(data), {}, {}
+    for rule, found in (("hindsight", shortened), ("by-difficulty", chosen)):
+        select(data, rollouts, tmp_path / rule, rule=rule, round_number=1)
+        found.update(lengths(Dataset(tmp_path / rule)))
+    assert 0 < len(misled) < len(chosen)
+    for task, found in chosen.items():
+        if task not in misled:
+            assert found == shortened[task]
+        else:
+            usable = sorted({length for length in written[task][1:] if length < min(before[task])}, reverse=True)
+            assert found[0] == (usable[0] if usable else before[task][0])
+            assert set(found) <= {*usable, *before[task]}

@@ -2,18 +2,18 @@
 
 A node was closed in vain if it is not on the way from the start to the goal. It can be left out if no child of it was
 closed, or if all of those are left out too. The nodes that stay are closed again in their order, and create what they
-create in a search that never closed the others: the result is sound, and ends in the same plan.
-In: a task, the tokens of a sound answer. Out: the tokens of a shorter one.
+create in a search that never closed the others: the result is sound. An answer's false steps are corrected on the way:
+costs are the true ones, and what it closed although it was not open is passed over.
+In: a task, the tokens of an answer. Out: the tokens of a shorter one.
 
     without_some(world, "create 0 0 c0 c2 close ...".split(), share=0.5, chance=random.Random(0))
 """
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from searchformer.domains import DEAD_END
-from searchformer.records import Step
 from searchformer.search.world import State, Tokens, World, cut_steps
 
 
@@ -21,6 +21,7 @@ from searchformer.search.world import State, Tokens, World, cut_steps
 class _Closing:
     """A node that was closed."""
 
+    state: State
     name: Tokens
     parent: int | None
     """The closing that created this node, by its number."""
@@ -28,56 +29,70 @@ class _Closing:
     """It is on the way to the goal, or the parent of one that stays."""
 
 
-def without_some(world: World, answer: Sequence[str], *, share: float, chance: random.Random) -> list[str]:
-    """The answer without a `share` of what can be left out, drawn at random, the latest nodes first."""
+@dataclass
+class _Search:
+    """A true search, as far as it has come."""
+
+    closings: list[_Closing] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    is_at_goal: bool = False
+
+
+def without_some(world: World, answer: Sequence[str], *, share: float, chance: random.Random) -> list[str] | None:
+    """The answer without a `share` of what can be left out, drawn at random, the latest nodes first.
+
+    None if what it closed does not lead to the goal, or only by another number of moves than its plan has.
+    """
     steps = cut_steps(answer)
-    closings = _closings([step for step in steps if step.kind != "plan"])
-    number = len(closings) - 1 if closings else None  # the goal
-    while number is not None:
-        closings[number].stays = True
-        number = closings[number].parent
+    closings = _search(world, (step.state for step in steps if step.kind == "close"), chance).closings
+    for closing in _way_to_last(closings):
+        closing.stays = True
     for closing in reversed(closings):
         closing.stays = closing.stays or chance.random() >= share
         if closing.stays and closing.parent is not None:
             closings[closing.parent].stays = True
-    trace = _search(world, [closing.name for closing in closings if closing.stays], chance)
-    return [*trace, *(token for step in steps if step.kind == "plan" for token in ("plan", *step.state))]
+    search = _search(world, (closing.name for closing in closings if closing.stays), chance)
+    plan = [token for closing in _way_to_last(search.closings) for token in ("plan", *world.plan_tokens(closing.state))]
+    nodes = sum(step.kind == "plan" for step in steps)
+    return [*search.trace, *plan] if search.is_at_goal and plan.count("plan") == nodes else None
 
 
-def _closings(steps: Sequence[Step]) -> list[_Closing]:
-    """The closed nodes of a trace; a node's parent is the one closed before it was created, the last time."""
-    closings: list[_Closing] = []
-    created: dict[Tokens, int] = {}
-    for step in steps:
-        if step.kind == "close":
-            closings.append(_Closing(step.state, created.get(step.state)))
-        elif closings:
-            created[step.state] = len(closings) - 1
-    return closings
+def _way_to_last(closings: Sequence[_Closing]) -> list[_Closing]:
+    """The closings on the way from the start to the last one."""
+    way: list[_Closing] = []
+    number = len(closings) - 1 if closings else None
+    while number is not None:
+        way.append(closings[number])
+        number = closings[number].parent
+    return way[::-1]
 
 
-def _search(world: World, names: Sequence[Tokens], chance: random.Random) -> list[str]:
-    """The trace of a search that closes nodes of these names in this order, its children in any."""
-    costs: dict[State, int] = {}
+def _search(world: World, names: Iterable[Tokens], chance: random.Random) -> _Search:
+    """A search that closes open nodes of these names in this order, their children in any, up to the goal."""
+    search, costs = _Search(), dict[State, int]()
     by_name: dict[Tokens, State] = {}
-    trace: list[str] = []
+    parents: dict[State, int | None] = {}
+    """Of the open nodes."""
 
     def note(keyword: str, state: State) -> None:
-        trace.extend((keyword, *world.state_tokens(state), f"c{costs[state]}", f"c{world.estimate(state)}"))
+        search.trace.extend((keyword, *world.state_tokens(state), f"c{costs[state]}", f"c{world.estimate(state)}"))
 
-    def create(state: State, cost: int) -> None:
+    def create(state: State, cost: int, parent: int | None) -> None:
         if world.estimate(state) != DEAD_END and cost < costs.get(state, cost + 1):
-            costs[state], by_name[world.state_tokens(state)] = cost, state
+            costs[state], parents[state], by_name[world.state_tokens(state)] = cost, parent, state
             note("create", state)
 
-    if names:
-        create(world.start(), 0)
+    create(world.start(), 0, None)
     for name in names:
-        state = by_name[name]
+        state = by_name.get(name)
+        if state is None or state not in parents:
+            continue
         note("close", state)
+        search.closings.append(_Closing(state, name, parents.pop(state)))
         if world.is_goal(state):
+            search.is_at_goal = True
             break
         children = world.successors(state)
         for child in chance.sample(children, len(children)):
-            create(child, costs[state] + 1)
-    return trace
+            create(child, costs[state] + 1, len(search.closings) - 1)
+    return search

@@ -22,7 +22,7 @@ from searchformer.dataset.store import MANIFEST, Dataset, finish, schema
 from searchformer.digests import file_digest
 from searchformer.display import Display
 from searchformer.errors import SearchformerError, shown
-from searchformer.evaluate.judge import OPTIMAL
+from searchformer.evaluate.judge import FEASIBLE, OPTIMAL
 from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import make_directory, replacing
 from searchformer.rollout.store import Rollouts
@@ -43,6 +43,8 @@ class Rule:
     """How many different candidates are taken, the shortest first; the task's current trace stays if there is none."""
     left_out: float = 0.0
     """The share of the nodes closed in vain that every candidate is first rid of (`hindsight.py`)."""
+    by_difficulty: bool = False
+    """Where a true search of the task ended in a longer plan, take the longest candidates, as they are."""
 
 
 RULES = {
@@ -60,6 +62,14 @@ RULES = {
         "trace_sound",
         keep=4,
         left_out=0.5,
+    ),
+    "by-difficulty": Rule(
+        "as hindsight; but where a true search ended in a longer plan, the four longest that are shorter than the trace, "
+        "as they are",
+        "trace_sound",
+        keep=4,
+        left_out=0.5,
+        by_difficulty=True,
     ),
     "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }
@@ -151,20 +161,22 @@ def _shortest_lengths(data: Dataset) -> dict[str, int]:
 
 
 def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: pa.Table) -> dict[str, list[Candidate]]:
-    """The best candidates of each task, the shortest first."""
+    """The best candidates of each task, best first."""
     lengths = _admitted_lengths(verdicts, rule)
+    misled = _misled_tasks(verdicts) if rule.by_difficulty else set()
     shorten = _Hindsight(rollouts, rule.left_out) if rule.left_out else None
     best: dict[str, list[Candidate]] = {}
     for task, sample, answer, _ in rollouts.answers():
         if (task, sample) not in lengths:
             continue
         ids, length = answer.tolist(), lengths[task, sample]
-        if shorten:
-            ids, before = shorten(task, sample, ids), len(ids)
-            length += len(ids) - before
+        if shorten and task not in misled:
+            shorter = shorten(task, sample, ids)
+            length += len(shorter) - len(ids)
+            ids = shorter
         if 0 < length < current[task]:
             candidates = [*best.get(task, []), Candidate(length, sample, tuple(ids))]
-            best[task] = _different(candidates)[: rule.keep]
+            best[task] = _different(candidates, longest_first=task in misled)[: rule.keep]
     return best
 
 
@@ -192,10 +204,16 @@ def _admitted_lengths(verdicts: pa.Table, rule: Rule) -> dict[tuple[str, int], i
     return {(task, sample): length for task, sample, length in rows}
 
 
-def _different(candidates: list[Candidate]) -> list[Candidate]:
+def _misled_tasks(verdicts: pa.Table) -> set[str]:
+    """Tasks of which a true search ended in a plan that is not optimal: more of it would have been needed."""
+    misled = pc.and_(pc.equal(verdicts["verdict"], FEASIBLE), pc.fill_null(verdicts["trace_sound"], False))
+    return set(verdicts.filter(misled)["task_id"].to_pylist())
+
+
+def _different(candidates: list[Candidate], *, longest_first: bool = False) -> list[Candidate]:
     """The candidates, best first, each text once."""
     by_text: dict[tuple[int, ...], Candidate] = {}
-    for candidate in sorted(candidates):
+    for candidate in sorted(candidates, reverse=longest_first):
         by_text.setdefault(candidate.ids, candidate)
     return list(by_text.values())
 
