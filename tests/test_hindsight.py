@@ -22,7 +22,8 @@ SEARCH = (
 
 
 def shortened(text, share=1.0, seed=0):
-    return " ".join(without_some(World(MAZE, PROBLEM), text.split(), share=share, chance=random.Random(seed)))
+    tokens = without_some(World(MAZE, PROBLEM), text.split(), share=share, chance=random.Random(seed))
+    return tokens and " ".join(tokens)
 
 
 def closed(text):
@@ -44,9 +45,29 @@ def test_a_node_stays_if_one_stays_that_it_created():
     assert all(("1", "0") in states for states in found if ("2", "0") in states)
 
 
-def test_nothing_is_left_out_without_a_trace_or_a_share():
-    assert shortened("plan 0 0 plan 0 1") == "plan 0 0 plan 0 1"
+def test_nothing_is_left_out_without_a_share():
     assert closed(shortened(SEARCH, share=0.0)) == closed(SEARCH)
+
+
+def test_false_steps_are_corrected():
+    false = SEARCH.replace("close 0 1 c1 c1", "close 2 2 c3 c2 close 0 1 c1 c1")  # a wall
+    false = false.replace("create 1 1 c2 c2", "create 1 1 c7 c5").replace("close 2 0 c2 c4", "close 1 0 c1 c3")
+    text = shortened(false, share=0.0)
+    assert closed(text) == [("0", "0"), ("1", "0"), ("0", "1"), ("0", "2")]
+    assert "create 1 1 c2 c2" in text
+    assert "c7" not in text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "plan 0 0 plan 0 1 plan 0 2",
+        SEARCH.replace("close 0 2 c2 c0 ", ""),
+        SEARCH.replace("plan 0 1", "plan 0 1 plan 1 1 plan 0 1"),
+    ],
+)
+def test_what_was_closed_must_lead_to_the_goal_in_as_many_moves_as_the_plan_has(answer):
+    assert shortened(answer) is None
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])

@@ -24,6 +24,8 @@ class RoundsOptions(LearningOptions):
     """Which answers replace a trace: paper, several, sound, several-sound, hindsight, by-difficulty or legal."""
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature for training tasks; test tasks are always answered at 1."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """The share of the probability that answers to training tasks are drawn from; for test tasks it is always 1."""
     steps: int = Field(default=10_000, ge=1)
     """Fine-tuning steps per round."""
     eval_tasks: int | None = Field(default=None, ge=1)

@@ -109,7 +109,7 @@ def _select(
     skip = (number - 1) % (there // tasks) * tasks if options.fresh else 0
     display.say(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
     asked = {"split": "train", "tasks": tasks, "skip": skip, "seed": options.seed + number}
-    asked |= options.model_dump(include={"samples", "temperature"})
+    asked |= options.model_dump(include={"samples", "temperature", "top_p"})
     _roll_out(options, model, data, folder / "answers", display, engine, **asked)
     display.say(f"round {number}: selecting ({options.rule})")
     rollouts = Rollouts.open(folder / "answers")

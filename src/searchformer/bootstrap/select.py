@@ -9,7 +9,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Rule:
     left_out: float = 0.0
     """The share of the nodes closed in vain that every candidate is first rid of (`hindsight.py`)."""
     by_difficulty: bool = False
-    """Where a true search of the task ended in a longer plan, take the longest candidates, as they are."""
+    """Where a true search of the task ended in a longer plan, take the longest candidates, with nothing left out."""
 
 
 RULES = {
@@ -64,9 +64,8 @@ RULES = {
         left_out=0.5,
     ),
     "by-difficulty": Rule(
-        "as hindsight; but where a true search ended in a longer plan, the four longest that are shorter than the trace, "
-        "as they are",
-        "trace_sound",
+        "as hindsight, of all answers with an optimal plan, their false steps corrected; but where a true search ended "
+        "in a longer plan, the four longest of these, with nothing left out",
         keep=4,
         left_out=0.5,
         by_difficulty=True,
@@ -162,20 +161,18 @@ def _shortest_lengths(data: Dataset) -> dict[str, int]:
 
 def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: pa.Table) -> dict[str, list[Candidate]]:
     """The best candidates of each task, best first."""
-    lengths = _admitted_lengths(verdicts, rule)
+    admitted, plan_word = _admitted(verdicts, rule), rollouts.vocabulary.ids["plan"]
     misled = _misled_tasks(verdicts) if rule.by_difficulty else set()
-    shorten = _Hindsight(rollouts, rule.left_out) if rule.left_out else None
+    shorten = _Hindsight(rollouts) if rule.left_out else None
     best: dict[str, list[Candidate]] = {}
     for task, sample, answer, _ in rollouts.answers():
-        if (task, sample) not in lengths:
+        if (task, sample) not in admitted:
             continue
-        ids, length = answer.tolist(), lengths[task, sample]
-        if shorten and task not in misled:
-            shorter = shorten(task, sample, ids)
-            length += len(shorter) - len(ids)
-            ids = shorter
-        if 0 < length < current[task]:
-            candidates = [*best.get(task, []), Candidate(length, sample, tuple(ids))]
+        ids: list[int] | None = answer.tolist()
+        if shorten:
+            ids = shorten(task, sample, answer.tolist(), share=0.0 if task in misled else rule.left_out)
+        if ids is not None and 0 < ids.index(plan_word) < current[task]:
+            candidates = [*best.get(task, []), Candidate(ids.index(plan_word), sample, tuple(ids))]
             best[task] = _different(candidates, longest_first=task in misled)[: rule.keep]
     return best
 
@@ -183,25 +180,23 @@ def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: p
 class _Hindsight:
     """Shortens the answers of one directory; answers to the same task come one after the other."""
 
-    def __init__(self, rollouts: Rollouts, share: float) -> None:
-        self.vocabulary, self.share = rollouts.vocabulary, share
-        self.world = cache(lambda task: World(rollouts.domain, rollouts.problems[task]))
+    def __init__(self, rollouts: Rollouts) -> None:
+        self.vocabulary = rollouts.vocabulary
+        self.world = lru_cache(maxsize=16)(lambda task: World(rollouts.domain, rollouts.problems[task]))
 
-    def __call__(self, task: str, sample: int, ids: list[int]) -> list[int]:
-        """The ids of a shorter answer."""
+    def __call__(self, task: str, sample: int, ids: list[int], *, share: float) -> list[int] | None:
+        """The ids of a shorter answer, if it makes one."""
         chance = random.Random(child_seed(sample, f"hindsight {task}"))  # noqa: S311
-        tokens = without_some(self.world(task), self.vocabulary.decode(ids), share=self.share, chance=chance)
-        return self.vocabulary.encode(tokens).tolist()
+        tokens = without_some(self.world(task), self.vocabulary.decode(ids), share=share, chance=chance)
+        return None if tokens is None else self.vocabulary.encode(tokens).tolist()
 
 
-def _admitted_lengths(verdicts: pa.Table, rule: Rule) -> dict[tuple[str, int], int]:
-    """Trace lengths of admitted answers, by task and sample."""
+def _admitted(verdicts: pa.Table, rule: Rule) -> set[tuple[str, int]]:
+    """The answers that may be taken, by task and sample."""
     admitted = pc.equal(verdicts["verdict"], OPTIMAL)
     if rule.requires:
         admitted = pc.and_(admitted, pc.fill_null(verdicts[rule.requires], False))
-    names = ("task_id", "sample", "trace_length")
-    rows = zip(*(verdicts.filter(admitted)[name].to_pylist() for name in names), strict=True)
-    return {(task, sample): length for task, sample, length in rows}
+    return set(zip(*(verdicts.filter(admitted)[name].to_pylist() for name in ("task_id", "sample")), strict=True))
 
 
 def _misled_tasks(verdicts: pa.Table) -> set[str]:
