@@ -10,6 +10,7 @@ In: a task, the tokens of an answer. Out: the tokens of a shorter one.
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,8 +26,6 @@ class _Closing:
     name: Tokens
     parent: int | None
     """The closing that created this node, by its number."""
-    stays: bool = False
-    """It is on the way to the goal, or the parent of one that stays."""
 
 
 @dataclass
@@ -39,30 +38,42 @@ class _Search:
 
 
 def without_some(world: World, answer: Sequence[str], *, share: float, chance: random.Random) -> list[str] | None:
-    """The answer without a `share` of what can be left out, drawn at random, the latest nodes first.
+    """The answer without a `share` of the nodes that it closed in vain, drawn at random.
 
     None if what it closed does not lead to the goal, or only by another number of moves than its plan has.
     """
     steps = cut_steps(answer)
     closings = _search(world, (step.state for step in steps if step.kind == "close"), chance).closings
-    for closing in _way_to_last(closings):
-        closing.stays = True
-    for closing in reversed(closings):
-        closing.stays = closing.stays or chance.random() >= share
-        if closing.stays and closing.parent is not None:
-            closings[closing.parent].stays = True
-    search = _search(world, (closing.name for closing in closings if closing.stays), chance)
-    plan = [token for closing in _way_to_last(search.closings) for token in ("plan", *world.plan_tokens(closing.state))]
-    nodes = sum(step.kind == "plan" for step in steps)
-    return [*search.trace, *plan] if search.is_at_goal and plan.count("plan") == nodes else None
+    left_out = _drawn(closings, share, chance)
+    names = (closing.name for number, closing in enumerate(closings) if number not in left_out)
+    search = _search(world, names, chance)
+    plan = [world.plan_tokens(search.closings[number].state) for number in _way_to_last(search.closings)]
+    is_as_long = len(plan) == sum(step.kind == "plan" for step in steps)
+    written = [token for name in plan for token in ("plan", *name)]
+    return [*search.trace, *written] if search.is_at_goal and is_as_long else None
 
 
-def _way_to_last(closings: Sequence[_Closing]) -> list[_Closing]:
-    """The closings on the way from the start to the last one."""
-    way: list[_Closing] = []
+def _drawn(closings: Sequence[_Closing], share: float, chance: random.Random) -> set[int]:
+    """A share of the closings in vain, by number: one after the other of those that no other one depends on."""
+    way, left_out = set(_way_to_last(closings)), set[int]()
+    dependent = Counter(closing.parent for closing in closings)
+    free = [number for number in range(len(closings)) if number not in way and not dependent[number]]
+    for _ in range(round(share * (len(closings) - len(way)))):
+        number = free.pop(chance.randrange(len(free)))
+        left_out.add(number)
+        parent = closings[number].parent
+        dependent[parent] -= 1
+        if parent is not None and parent not in way and not dependent[parent]:
+            free.append(parent)
+    return left_out
+
+
+def _way_to_last(closings: Sequence[_Closing]) -> list[int]:
+    """The closings on the way from the start to the last one, by number."""
+    way: list[int] = []
     number = len(closings) - 1 if closings else None
     while number is not None:
-        way.append(closings[number])
+        way.append(number)
         number = closings[number].parent
     return way[::-1]
 

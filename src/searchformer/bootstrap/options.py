@@ -21,7 +21,7 @@ class RoundsOptions(LearningOptions):
     fresh: bool = False
     """Use other training tasks in every round: the next --tasks by task id, starting over after the last."""
     rule: str = "paper"
-    """Which answers replace a trace: paper, several, sound, several-sound, hindsight, by-difficulty or legal."""
+    """Which answers replace a trace: paper, several, sound, several-sound, hindsight or legal."""
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature for training tasks; test tasks are always answered at 1."""
     top_p: float = Field(default=1.0, gt=0, le=1)

@@ -42,9 +42,9 @@ class Rule:
     keep: int = 1
     """How many different candidates are taken, the shortest first; the task's current trace stays if there is none."""
     left_out: float = 0.0
-    """The share of the nodes closed in vain that every candidate is first rid of (`hindsight.py`)."""
-    by_difficulty: bool = False
-    """Where a true search of the task ended in a longer plan, take the longest candidates, with nothing left out."""
+    """The share of the nodes closed in vain that candidates are first rid of, their false steps corrected
+    (`hindsight.py`). Where a true search of the task ended in a longer plan, nothing is left out, and the longest come
+    first: there, searching pays."""
 
 
 RULES = {
@@ -57,18 +57,10 @@ RULES = {
     ),
     "several-sound": Rule("the four shortest different true searches with an optimal plan", "trace_sound", keep=4),
     "hindsight": Rule(
-        "the four shortest different true searches with an optimal plan, each without half of the nodes that it closed "
-        "in vain",
-        "trace_sound",
+        "the four shortest with an optimal plan, their false steps corrected, each without two fifths of the nodes "
+        "that it closed in vain; where a true search ended in a longer plan, the four longest, with nothing left out",
         keep=4,
-        left_out=0.5,
-    ),
-    "by-difficulty": Rule(
-        "as hindsight, of all answers with an optimal plan, their false steps corrected; but where a true search ended "
-        "in a longer plan, the four longest of these, with nothing left out",
-        keep=4,
-        left_out=0.5,
-        by_difficulty=True,
+        left_out=0.4,
     ),
     "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }
@@ -162,7 +154,7 @@ def _shortest_lengths(data: Dataset) -> dict[str, int]:
 def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: pa.Table) -> dict[str, list[Candidate]]:
     """The best candidates of each task, best first."""
     admitted, plan_word = _admitted(verdicts, rule), rollouts.vocabulary.ids["plan"]
-    misled = _misled_tasks(verdicts) if rule.by_difficulty else set()
+    misled = _misled_tasks(verdicts) if rule.left_out else set()
     shorten = _Hindsight(rollouts) if rule.left_out else None
     best: dict[str, list[Candidate]] = {}
     for task, sample, answer, _ in rollouts.answers():
