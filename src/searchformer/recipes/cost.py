@@ -259,7 +259,7 @@ def _answer_seconds(run: TrainRun, sizes: Sizes, tasks: int, samples: int, machi
 
 
 def _bootstrap_cost(work: BootstrapRun, recipe: Recipe, machine: Machine) -> Cost:
-    data, run, options = recipe.data_named(work.train.data), work.train, work.options
+    data, run, options = recipe.data_named(work.data), work.train, work.options
     sizes, asked = sizes_of(data), recipe.data_named(work.eval_data)
     batch = options.batch_size or BATCH_SIZES.get(data.domain, BATCH_SIZES["maze"])
     tasks = options.tasks or data.tasks - test_tasks(data)

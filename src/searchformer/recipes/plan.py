@@ -64,6 +64,8 @@ class BootstrapRun:
 
     slug: str
     train: TrainRun
+    data: str
+    """Whose training tasks are answered."""
     eval_data: str
     """Whose test tasks are answered."""
     options: RoundsOptions
@@ -102,7 +104,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
             answers = AnswerRun(run, data, recipe.evaluation)
             stages.append(Stage("rollout", name, answers, (f"data/{data}", f"train/{run.slug}")))
     for boot in bootstrap_runs(recipe, runs):
-        needs = dict.fromkeys((f"data/{boot.train.data}", f"data/{boot.eval_data}", f"train/{boot.train.slug}"))
+        needs = dict.fromkeys((f"data/{boot.data}", f"data/{boot.eval_data}", f"train/{boot.train.slug}"))
         stages.append(Stage("bootstrap", boot.slug, boot, tuple(needs)))
     stages.append(Stage("report", "", recipe.report, tuple(stage.key for stage in stages)))
     repeated = [key for key, count in Counter(stage.key for stage in stages).items() if count > 1]
@@ -177,8 +179,8 @@ def bootstrap_runs(recipe: Recipe, runs: list[TrainRun]) -> list[BootstrapRun]:
             for rule in entry.rule:
                 parts = [entry.name, run.slug, rule if len(entry.rule) > 1 else ""]
                 options = _complete_options(entry, run, recipe.evaluation, rule=rule)
-                eval_data = (recipe.evaluation.data or (run.data,))[0]
-                found.append(BootstrapRun("-".join(part for part in parts if part), run, eval_data, options))
+                data, eval_data = entry.data or run.data, (recipe.evaluation.data or (run.data,))[0]
+                found.append(BootstrapRun("-".join(part for part in parts if part), run, data, eval_data, options))
     return found
 
 

@@ -100,6 +100,8 @@ class BootstrapSpec(_Rounds, strict=True):
     """Begins the bootstraps' names."""
     train: Many[str]
     """Names of `[[train]]` entries or of their runs; `*` stands for anything. Solution-only runs are passed over."""
+    data: str | None = None
+    """Name of the data set whose training tasks are answered; the training run's if left out."""
     rule: Many[str] = ("paper",)  # type: ignore[assignment]
     """Which answers replace the training traces."""
 
@@ -245,6 +247,8 @@ def _check(recipe: Recipe) -> None:
         for size in entry.model:
             with errors_of(f"train[{index}].model"):
                 make_config(size, vocabulary=2)
+    for index, boot in enumerate(recipe.bootstrap):
+        _check_names((boot.data,) if boot.data else (), known, f"bootstrap[{index}].data")
 
 
 def _check_names(names: Iterable[str], known: Collection[str], path: str) -> None:

@@ -285,7 +285,7 @@ class RecipeRunner:
 
         options = BootstrapOptions(
             model=self.out / "train" / work.train.slug / "model",
-            data=self.out / "data" / work.train.data,
+            data=self.out / "data" / work.data,
             eval_data=self.out / "data" / work.eval_data,
             device=self.device,
             **work.options.model_dump(),
