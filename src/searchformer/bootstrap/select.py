@@ -57,10 +57,10 @@ RULES = {
     ),
     "several-sound": Rule("the four shortest different true searches with an optimal plan", "trace_sound", keep=4),
     "hindsight": Rule(
-        "the four shortest with an optimal plan, their false steps corrected, each without two fifths of the nodes "
+        "the four shortest with an optimal plan, their false steps corrected, each without half of the nodes "
         "that it closed in vain; where a true search ended in a longer plan, the four longest, with nothing left out",
         keep=4,
-        left_out=0.4,
+        left_out=0.5,
     ),
     "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }
