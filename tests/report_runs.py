@@ -187,9 +187,12 @@ def write_answers(directory: Path, *, size: int = 8, keep: float = 1.0, round_: 
     store_evaluation(directory, columns, dict(zip(task_ids, lengths, strict=True)), run)
 
 
-def write_training(directory: Path, *, steps: int = 2000, seed: int = 0, floor: float = 0.06) -> None:
-    """A training run's metrics.jsonl."""
+def write_training(
+    directory: Path, *, steps: int = 2000, seed: int = 0, floor: float = 0.06, init_from: str | None = None
+) -> None:
+    """A training run's options and metrics.jsonl."""
     directory.mkdir(parents=True)
+    write_json(directory / "config.json", {"steps": steps, "init_from": init_from})
     generator = np.random.default_rng(seed)
     rows = []
     for step in range(10, steps + 1, 10):
@@ -269,5 +272,6 @@ def write_experiment(directory: Path) -> None:
     write_answers(directory / "answers" / "round-2", keep=0.6, round_=2)
     for seed in range(2):
         write_training(directory / "maze-6" / f"train-{seed}", seed=seed)
+        write_training(directory / "sokoban" / f"bootstrap-{seed}" / "train", steps=300, seed=seed, init_from="model")
     write_data_set(directory / "data" / "maze-6")
     write_data_set(directory / "data" / "sokoban-7", domain="sokoban", settings=SOKOBAN_7, mean=6000)

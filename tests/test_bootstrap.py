@@ -8,8 +8,9 @@ import pytest
 from rollout_directories import write_rollouts
 
 from searchformer.bootstrap.options import BootstrapOptions
-from searchformer.bootstrap.rounds import _require_same, bootstrap
-from searchformer.bootstrap.select import RULES, rule_named, select
+from searchformer.bootstrap.rounds import _require_same
+from searchformer.bootstrap.rules import RULES, rule_named
+from searchformer.bootstrap.select import select
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset
@@ -143,9 +144,8 @@ def test_test_tasks_may_not_choose(tmp_path, data: Dataset, astar_again) -> None
 def test_an_unknown_rule_is_named_before_anything_is_done(tmp_path, data: Dataset) -> None:
     with pytest.raises(SearchformerError, match="no selection rule is called 'best'; there are paper"):
         rule_named("best")
-    with pytest.raises(SearchformerError, match="best"):
-        bootstrap(BootstrapOptions(model=tmp_path, data=data.directory, rule="best"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    with pytest.raises(SearchformerError, match="--rule best: no selection rule is called 'best'"):
+        BootstrapOptions.checked(model=tmp_path, data=data.directory, rule="best")
 
 
 def test_a_run_goes_on_from_anywhere_but_not_with_another_model(tmp_path, data: Dataset) -> None:

@@ -2,16 +2,21 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import get_type_hints
 
 import pytest
 from annotated_types import Ge, Gt
 
+from searchformer.bootstrap.rules import RULES
 from searchformer.cli import COMMANDS, GROUPS, main, run
-from searchformer.commands.progress import TerminalDisplay
+from searchformer.commands.progress import PACE_SECONDS, Pace, TerminalDisplay
+from searchformer.domains import domain_names
+from searchformer.model import SIZES
 from searchformer.options import OptionsModel, option_name
 
 
@@ -172,6 +177,67 @@ def test_plain_progress_gives_no_rate_for_work_that_was_done_before(monkeypatch,
     assert capsys.readouterr().err == "judge: 160 of 160 answers\n"
 
 
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr("searchformer.commands.progress.time.monotonic", lambda: self.now)
+
+
+def test_the_pace_is_that_of_the_last_minutes(monkeypatch):
+    clock, pace = Clock(monkeypatch), Pace()
+    done = 500  # by an earlier run
+    assert pace(done) == 0
+    for _ in range(1000):
+        clock.now += 1.0
+        done += 10
+        fast = pace(done)
+    assert fast == pytest.approx(10)
+    changes = []
+    for _ in range(400):
+        clock.now += 1.0
+        done += 5
+        changes.append(pace(done))
+    assert changes[-1] == pytest.approx(5)
+    steps = [before - after for before, after in pairwise(changes)]
+    assert max(steps) < 0.1  # it gets there little by little: the time left does not jump
+    assert len(pace.marks) <= PACE_SECONDS + 2
+
+
+def test_a_pause_changes_the_time_left_little(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    with TerminalDisplay().bar("train", unit="steps") as update:
+        for done in range(0, 2000, 10):
+            clock.now += 1.0
+            update(done, 10_000, "")
+        clock.now += 12.0  # an evaluation
+        update(2000, 10_000, "loss 1")
+    before, after = capsys.readouterr().err.splitlines()[-2:]
+    assert before.endswith("10/s, 14 min left")
+    assert after == "train: 2,000 of 10,000 steps, 9.4/s, 14 min left; loss 1"
+
+
+def test_a_bar_fits_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    clock = Clock(monkeypatch)
+    with TerminalDisplay().bar("generate sokoban", unit="tasks") as update:
+        for done in (0, 6000, 1_000_000):
+            clock.now += 60.0
+            update(done, 1_000_000, "rejected: 37,514 plan too short, 20,177 unsolvable, 4 duplicate")
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+    assert lines[-1].startswith("generate sokoban ━")
+    assert max(map(len, lines)) <= 80
+
+
+class Terminal(io.StringIO):
+    """Text that takes itself for a terminal."""
+
+    def isatty(self):
+        return True
+
+
 def test_stdin_may_stand_anywhere_among_the_words(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"width": 0}')))
     assert run(["trace", "maze", "-", "--deterministic"]) == 1
@@ -247,6 +313,13 @@ def test_a_value_out_of_bounds_is_one_line_and_exit_code_2(call, command, name, 
 
 
 TO_OUT = ("train", "bootstrap")
+
+
+@pytest.mark.parametrize(("command", "names"), [("bootstrap", RULES), ("train", SIZES), ("generate", domain_names())])
+def test_help_names_all_there_is_to_choose_from(call, monkeypatch, command, names):
+    monkeypatch.setenv("COLUMNS", "300")
+    _, output, _ = call(command, "--help")
+    assert {name for name in names if not re.search(rf"\b{name}[,. ]", output)} == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -13,9 +13,12 @@ import pytest
 import recipe_fields
 from documents import COMMANDS, RECORDS, ROOT, SHOWN, Block, blocks, commands_in, inline_commands, links, pages
 
-from searchformer.bootstrap import select
+from searchformer.bootstrap import rules
 from searchformer.cli import make_app
 from searchformer.cli import run as run_command
+from searchformer.model import SIZES
+from searchformer.pretrained import packaged_models
+from searchformer.recipes.recipe import shipped_names
 
 PAGES = [page for page in pages() if page not in RECORDS]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -48,7 +51,7 @@ def page_directory(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # the tests share the cores
-    monkeypatch.setattr(select, "RULES", dict(select.RULES))  # a page adds one
+    monkeypatch.setattr(rules, "RULES", dict(rules.RULES))  # a page adds one
     return tmp_path
 
 
@@ -179,6 +182,21 @@ def test_the_readme_is_short():
 def test_the_page_on_recipes_has_every_field_as_the_models_have_it():
     page = recipe_fields.PAGE.read_text(encoding="utf-8")
     assert page == recipe_fields.with_tables(page), "run `python tests/recipe_fields.py`"
+
+
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        ("docs/recipes.md", shipped_names()),
+        ("docs/bootstrapping.md", tuple(rules.RULES)),
+        ("docs/solving.md", tuple(model.name for model in packaged_models())),
+        ("docs/training.md", tuple(SIZES)),
+    ],
+)
+def test_a_page_names_all_that_there_is(document, names):
+    page = (ROOT / document).read_text(encoding="utf-8")
+    assert len(names) > 2
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 # --- the site and the notebook

@@ -15,6 +15,7 @@ from searchformer import cli
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import Dataset, file_digest
+from searchformer.display import duration
 from searchformer.domains import domain_names
 from searchformer.errors import Interrupted, SearchformerError
 from searchformer.files import locked
@@ -25,7 +26,6 @@ from searchformer.recipes.cost import (
     GPU,
     SAMPLED_TASKS,
     count,
-    duration,
     parameters,
     rate,
     sizes_of,
@@ -183,6 +183,7 @@ def test_quickstart_trains_step_networks():
         ("data.maze.settings.width=1", "data.maze.settings: "),
         ("data.maze.tasks=x", "data.maze.tasks: input should be a valid integer"),
         ("bootstrap.rule=1", "bootstrap[0].rule: input should be a valid string"),
+        ("bootstrap.rule=best", "bootstrap[0].rule: no selection rule is called 'best'; there are paper"),
         ("evaluation.top_p=2.0", "evaluation.top_p: input should be less than or equal to 1"),
         ("evaluation.temperature=inf", "evaluation.temperature: input should be a finite number"),
         ("title=[1]", "title: input should be a valid string"),
@@ -287,14 +288,14 @@ def test_runs_may_begin_with_the_weights_of_others():
 
 def test_bootstraps_take_every_searching_run_that_they_name_once_per_rule():
     train = [values()["train"][0] | {"seed": [0, 1], "plan_only": [False, True]}]
-    entry = values()["bootstrap"][0] | {"train": ["tiny", "*-seed1"], "rule": ["paper", "other"]}
+    entry = values()["bootstrap"][0] | {"train": ["tiny", "*-seed1"], "rule": ["paper", "sound"]}
     recipe = make_recipe(values(train=train, bootstrap=[entry]))
     slugs = [run.slug for run in bootstrap_runs(recipe, train_runs(recipe))]
     expected = [
         "tiny-search-seed0-paper",
-        "tiny-search-seed0-other",
+        "tiny-search-seed0-sound",
         "tiny-search-seed1-paper",
-        "tiny-search-seed1-other",
+        "tiny-search-seed1-sound",
     ]
     assert slugs == expected
 

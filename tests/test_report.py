@@ -29,25 +29,27 @@ from report_runs import (
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import metrics
-from searchformer.evaluate.metrics import Measured
+from searchformer.evaluate.metrics import Estimate, Measured
 from searchformer.files import read_json, write_json
-from searchformer.report.charts import grid, slug, thousands
+from searchformer.report.charts import colour, grid, slug, thousands
 from searchformer.report.diagnostics import smoothed
 from searchformer.report.examples import example_of, make_board, typical_sample
 from searchformer.report.families import fewer_rounds
 from searchformer.report.headline import headlines
-from searchformer.report.kinds import TaskKind, size_order
+from searchformer.report.kinds import ModelKind, TaskKind, size_order
+from searchformer.report.lengths import scatter
 from searchformer.report.performance import pass_at_k
 from searchformer.report.results import Results, load_results
 from searchformer.report.rounds import bootstrap_rounds
 from searchformer.report.saving import optimal_in_both, rounds_of
 from searchformer.report.tables import Column, Table, all_tables, to_csv, to_html, to_latex, to_markdown
+from searchformer.report.tradeoff import CERTAIN, Point, write_weights
 from searchformer.report.write import Report, write_report
 
 FIGURE_NAMES = (
     *("accuracy-against-length", "training-sequences", "task-size", "bootstrap-length", "length-histograms"),
-    *("length-boxes", "length-scatter", "sequence-lengths", "training-curves", "trace-validity", "pass-at-k"),
-    "searches",
+    *("length-boxes", "length-scatter", "sequence-lengths", "training-curves", "fine-tuning-curves"),
+    *("trace-validity", "pass-at-k", "searches"),
 )
 
 
@@ -240,7 +242,7 @@ def test_solution_only_models_have_dashes_for_search_lengths(tmp_path: Path) -> 
     performance, search = all_tables(load_results([tmp_path]))[:2]
     place = [column.key for column in performance.columns].index("ilr_on_optimal_mean")
     assert [row[place] is None for row in performance.rows] == [True, False]
-    assert [row[2] for row in search.rows] == ["15M search-augmented"]
+    assert [row[0] for row in search.rows] == ["15M search-augmented"]
 
 
 def test_one_model_evaluated_twice_counts_once_and_is_noted(tmp_path: Path) -> None:
@@ -552,6 +554,41 @@ def test_prompts_and_answers_are_read_as_cells() -> None:
     answer = "create worker 2 3 box 2 4 c0 c3 close worker 2 3 box 2 4 c0 c3 create worker plan 2 3 plan 2 4"
     example = example_of(answer.split(), trace_length=18)
     assert (example.created, example.closed, example.plan) == (((2, 3),), ((2, 3),), ((2, 3), (2, 4)))
+
+
+@pytest.mark.parametrize(("skill", "kinds"), [(1.0, 1), (0.8, 3)])
+def test_scatter_plots_have_no_panels_that_must_stay_empty(tmp_path: Path, skill: float, kinds: int) -> None:
+    for round_ in (0, 1):
+        write_evaluation(tmp_path / str(round_), skill=skill, round_=round_)
+    (chart,) = scatter(load_results([tmp_path]))
+    assert len(chart.figure.axes) == 2 * kinds
+    assert len({row[2] for row in chart.rows}) == kinds
+
+
+def test_weights_of_markers_on_each_other_are_written_once() -> None:
+    _, axes = grid(1)
+    marked = []
+    for weight, length in (("1.5", 0.9), ("2", 0.905), ("3", 0.7)):
+        exact = Estimate(length, length, length, 0.0)
+        marked.append((Point(f"weighted A*, {weight}", exact, CERTAIN, CERTAIN, {}, mark=weight), CERTAIN))
+    write_weights(axes[0], marked)
+    assert [text.get_text() for text in axes[0].texts] == ["1.5, 2", "3"]
+
+
+def test_rounds_and_controls_have_colours_of_their_own() -> None:
+    models = [ModelKind("15M", "any", 10, round_, control) for round_ in (1, 2) for control in (True, False)]
+    assert len({colour(model) for model in models}) == 4
+
+
+def test_fine_tuning_has_a_figure_and_steps_of_its_own(report: Report) -> None:
+    steps = {}
+    for name in ("training-curves", "fine-tuning-curves"):
+        chart = next(chart for chart in report.charts if chart.name == name)
+        steps[name] = {(row[0].split("/")[0], row[4]) for row in chart.rows if row[1] == "train"}
+    assert {run for run, _ in steps["training-curves"]} == {"maze-6"}
+    assert {run for run, _ in steps["fine-tuning-curves"]} == {"sokoban"}
+    assert max(step for _, step in steps["training-curves"]) == 2000
+    assert max(step for _, step in steps["fine-tuning-curves"]) == 300
 
 
 def test_a_running_mean_keeps_constants_and_length() -> None:

@@ -27,7 +27,7 @@ COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
     "trace": "Tasks in, searches out, one JSON object per line.",
     "inspect": "Counts, lengths, leakage audit and drawings of a data set.",
-    "merge": "One data set made of several.",
+    "merge": "Merge several data sets into one.",
     "train": "Train an encoder-decoder Transformer on a data set.",
     "rollout": "Sample many answers per task with a trained model.",
     "evaluate": "Judge and score a directory of rollouts.",
@@ -41,21 +41,21 @@ COMMANDS = {
 }
 GROUPS = {
     "import": (
-        "Other people's checkpoints, data sets and tasks in.",
+        "Bring in other people's checkpoints, data sets and tasks.",
         {
-            "meta-checkpoint": "A published checkpoint as a model directory.",
-            "mongodump": "A published MongoDB archive as a data set; no server is needed.",
-            "mongodb": "A data set of a MongoDB server as one of ours.",
-            "tasks": "Tasks of any file that `trace` reads as a data set.",
+            "meta-checkpoint": "Turn a published checkpoint into a model directory.",
+            "mongodump": "Read a data set from a published MongoDB archive; no server is needed.",
+            "mongodb": "Read a data set from a MongoDB server.",
+            "tasks": "Make a data set of the tasks in a file.",
         },
     ),
     "export": (
-        "Models, data sets and searches for other people's tools.",
+        "Write models, data sets and searches for other people's tools.",
         {
-            "meta-checkpoint": "A model in the layout of the published checkpoints.",
-            "mongodb": "A data set into a MongoDB server, in the published layout.",
-            "hub": "A model or data set with its card, for the Hugging Face Hub.",
-            "posthoc": "A search for Posthoc, the path-finding visualiser.",
+            "meta-checkpoint": "Write a model in the layout of the published checkpoints.",
+            "mongodb": "Send a data set to a MongoDB server, in the published layout.",
+            "hub": "Write a model or data set with its card, for the Hugging Face Hub.",
+            "posthoc": "Write a search for Posthoc, the path-finding visualiser.",
         },
     ),
 }

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from searchformer.bootstrap.rules import RuleName, rule_names
 from searchformer.options import MayChange
 from searchformer.train.options import LearningOptions
 
@@ -20,8 +21,7 @@ class RoundsOptions(LearningOptions):
     """Use the first N training tasks by task id; all if left out."""
     fresh: bool = False
     """Use other training tasks in every round: the next --tasks by task id, starting over after the last."""
-    rule: str = "paper"
-    """Which answers replace a trace: paper, several, sound, several-sound, hindsight or legal."""
+    rule: RuleName = Field(default="paper", description=f"Which answers replace a trace: {rule_names()}.")
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature for training tasks; test tasks are always answered at 1."""
     top_p: float = Field(default=1.0, gt=0, le=1)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from searchformer.bootstrap.options import BootstrapOptions
-from searchformer.bootstrap.select import rule_named, select
+from searchformer.bootstrap.select import select
 from searchformer.dataset.store import MANIFEST, Dataset
 from searchformer.digests import file_digest
 from searchformer.display import Display, Silent
@@ -40,7 +40,6 @@ def bootstrap(
     options: BootstrapOptions, out: Path, *, display: Display | None = None, engine: Engine | None = None
 ) -> dict[str, Any]:
     """Run all rounds, or continue those in `out`; returns what bootstrap.json says."""
-    rule_named(options.rule)
     require_kind(out, BOOTSTRAP_RUN)
     with locked(out, doing="bootstrapping"):
         try:

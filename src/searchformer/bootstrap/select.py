@@ -2,7 +2,7 @@
 
 In: a data set and a directory of rollouts of its training tasks. Out: a new data set, with the source of every trace.
 An answer is a candidate if the strict judge calls its plan optimal and its trace is shorter than the one in the data
-set. The rule says which candidates are taken; a new rule is a new entry of `RULES`.
+set. The rule says which candidates are taken (`rules.py`).
 """
 
 import random
@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from searchformer.bootstrap.hindsight import without_some
+from searchformer.bootstrap.rules import Rule, rule_named
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
 from searchformer.dataset.store import MANIFEST, Dataset, finish, schema
 from searchformer.digests import file_digest
 from searchformer.display import Display
-from searchformer.errors import SearchformerError, shown
+from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import FEASIBLE, OPTIMAL
 from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import make_directory, replacing
@@ -30,48 +31,6 @@ from searchformer.search.world import World
 from searchformer.seeding import child_seed
 
 ORIGINAL = "original"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How to choose among a task's candidates."""
-
-    explanation: str
-    requires: str | None = None
-    """A field of the verdict that must be true, besides the plan's being optimal."""
-    keep: int = 1
-    """How many different candidates are taken, the shortest first; the task's current trace stays if there is none."""
-    left_out: float = 0.0
-    """The share of the nodes closed in vain that candidates are first rid of, their false steps corrected
-    (`hindsight.py`). Where a true search of the task ended in a longer plan, nothing is left out, and the longest come
-    first: there, searching pays."""
-
-
-RULES = {
-    "paper": Rule("the shortest trace that ends in an optimal plan"),
-    "several": Rule("the four shortest different traces that end in an optimal plan", keep=4),
-    "sound": Rule(
-        "the shortest with an optimal plan that is a true search: legal but for the order of closing and children "
-        "left out",
-        "trace_sound",
-    ),
-    "several-sound": Rule("the four shortest different true searches with an optimal plan", "trace_sound", keep=4),
-    "hindsight": Rule(
-        "the four shortest with an optimal plan, their false steps corrected, each without half of the nodes "
-        "that it closed in vain; where a true search ended in a longer plan, the four longest, with nothing left out",
-        keep=4,
-        left_out=0.5,
-    ),
-    "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
-}
-
-
-def rule_named(name: str) -> Rule:
-    """The rule of this name."""
-    if name not in RULES:
-        known = "; ".join(f"{key}: {rule.explanation}" for key, rule in RULES.items())
-        raise SearchformerError(f"no selection rule is called {shown(name)}; there are {known}")
-    return RULES[name]
 
 
 @dataclass(frozen=True, order=True)

@@ -12,7 +12,7 @@ Model = Annotated[Path, Parameter(help="A model directory, a run that has made o
 
 
 def meta_checkpoint(model: Model, /, *, out: NewFile) -> None:
-    """A model of one of the paper's sizes in the layout of the published checkpoints."""
+    """Write a model of one of the paper's sizes in the layout of the published checkpoints."""
     from searchformer.interop.meta_checkpoint import export_checkpoint
     from searchformer.pretrained import resolve_model
 
@@ -27,9 +27,9 @@ def hub(
     out: Annotated[Path, Parameter(help="Directory to write; it must not hold anything yet.")],
     text: Annotated[bool, Parameter(help="Tokens as text in place of ids; for data sets.")] = False,
     push: Annotated[str | None, Parameter(help="Also upload to this repository of the Hub, as OWNER/NAME.")] = None,
-    private: Annotated[bool, Parameter(help="A new repository is private.")] = False,
+    private: Annotated[bool, Parameter(help="Make the repository private, if it is new.")] = False,
 ) -> None:
-    """A model or data set with its card, for the Hugging Face Hub.
+    """Write a model or data set with its card, for the Hugging Face Hub.
 
     `datasets.load_dataset(DIR)` reads a data set that was written so, `searchformer.load(DIR)` a model.
     """
@@ -63,7 +63,7 @@ def mongodb(
     name: Annotated[str, Parameter(help="Name there, as published ones: maze.10-by-10-deterministic.simple")],
     database: Annotated[str, Parameter(help="Database of the server.")] = "tokenSeqDB",
 ) -> None:
-    """A data set into a MongoDB server, in the published layout; run the same command again to continue."""
+    """Send a data set to a MongoDB server, in the published layout; run the same command again to continue."""
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.dataset.store import Dataset
     from searchformer.interop.mongodb import connected, export_mongodb
@@ -83,9 +83,9 @@ def posthoc(
     level: Annotated[int, Parameter(help="Which task of the file, from 1.")] = 1,
     model: Annotated[Path | None, Parameter(help="Export this model's search instead of A*'s.")] = None,
     seed: Annotated[int, Parameter(help="Decides A*'s ties, or the model's answer.")] = 0,
-    grid_map: Annotated[Path | None, Parameter(name="--map", help="Also write a maze's map, to draw below.")] = None,
+    grid_map: Annotated[Path | None, Parameter(name="--map", help="Also write the maze's map, to draw it on.")] = None,
 ) -> None:
-    """A search for Posthoc, the path-finding visualiser.
+    """Write a search for Posthoc, the path-finding visualiser.
 
     It is the model's if --model is given, else the one in the task's "answer" if that holds a search, else A*'s.
     """

@@ -26,7 +26,7 @@ def meta_checkpoint(
     size: Annotated[str | None, Parameter(help="15M, 46M, 175M or 747M; what the file says if left out.")] = None,
     as_json: Json = False,
 ) -> None:
-    """A published checkpoint as a model directory. No code in the file is run."""
+    """Turn a published checkpoint into a model directory. No code in the file is run."""
     from searchformer.interop.meta_checkpoint import import_checkpoint
     from searchformer.interop.published import read_language
 
@@ -47,7 +47,7 @@ def mongodump(
     list_: Annotated[bool, Parameter(name="--list", help="Print what the archive holds, and write nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """A data set of a published MongoDB archive; no server is needed.
+    """Read a data set from a published MongoDB archive; no server is needed.
 
     Split, vocabulary and ids are kept (the ids as the column published_id), and every collection's checksum is
     compared. The file is read as a stream, in memory that does not grow with it.
@@ -95,7 +95,7 @@ def mongodb(
     statistics: Annotated[bool, Parameter(help="Print lengths, computed by the server; write nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """A data set of a MongoDB server as one of ours; run the same command again to continue."""
+    """Read a data set from a MongoDB server; run the same command again to continue."""
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.errors import SearchformerError
     from searchformer.interop.mongodb import connected, import_mongodb, length_statistics
@@ -135,7 +135,7 @@ def tasks(
     as_json: Json = False,
     **settings: Settings,
 ) -> None:
-    """A data set of the tasks in a file: searched by A*, so that models can be asked, scored and trained on them.
+    """Make a data set of the tasks in a file: A* searches them, so that models can be trained and scored on them.
 
     All tasks are of one size: --width and --height, or that of --like. Others, repeated and unsolvable ones are left
     out and counted.

@@ -21,7 +21,7 @@ class JudgeOptions(AlgorithmOptions):
     paper: bool = False
     """Judge by the published tables' looser rule."""
     max_expansions: int = Field(default=10_000_000, ge=1)
-    """Give up a search for a shortest plan that closes more nodes."""
+    """Give up a search for a shortest plan that closes more nodes than this."""
     strict: bool = False
     """End at the first bad task or level, instead of going on with the next."""
 

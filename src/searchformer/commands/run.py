@@ -119,7 +119,8 @@ def _cell(found: dict[str, float | None] | None, scale: int) -> str:
 
 def show_list(*, as_json: bool) -> None:
     """Every shipped recipe with its title and estimated cost."""
-    from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
+    from searchformer.display import duration
+    from searchformer.recipes.cost import CPU, GPU, stage_cost
     from searchformer.recipes.plan import stages_of
     from searchformer.recipes.recipe import load_recipe, shipped_names
 
@@ -144,7 +145,8 @@ ESTIMATE_NOTE = (
 
 def show_plan(recipe: "Recipe", *, as_json: bool) -> None:
     """All stages with sizes and estimated times."""
-    from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
+    from searchformer.display import duration
+    from searchformer.recipes.cost import CPU, GPU, stage_cost
     from searchformer.recipes.plan import stages_of
 
     stages = stages_of(recipe)

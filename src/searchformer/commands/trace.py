@@ -14,9 +14,9 @@ class TraceOptions(SearchOptions):
     """How each task is searched and what is printed."""
 
     max_gigabytes: float = Field(default=4.0, ge=0.001)
-    """Give up a search that takes more memory."""
+    """Give up a search that takes more memory than this."""
     record: bool = True
-    """Print the trace, not the plan alone."""
+    """Print the trace as well as the plan."""
     strict: bool = False
     """End at the first bad task or level, instead of going on with the next."""
 

@@ -13,7 +13,7 @@ class AlgorithmOptions(OptionsModel):
     algorithm: Literal["astar", "dijkstra", "weighted", "greedy"] = "astar"
     """Search algorithm of the traces."""
     weight: float = 1.0
-    """Weight of the heuristic, with the algorithm weighted."""
+    """Weight of the heuristic, for the algorithm `weighted`."""
 
 
 class SearchOptions(AlgorithmOptions):
@@ -24,7 +24,7 @@ class SearchOptions(AlgorithmOptions):
     seed: int = 0
     """Same seed, same tasks and traces."""
     max_expansions: int = Field(default=10_000_000, ge=1)
-    """Give up a search that closes more nodes."""
+    """Give up a search that closes more nodes than this."""
 
 
 class TaskOptions(SearchOptions):

@@ -8,7 +8,6 @@ import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -299,14 +298,3 @@ def count(number: float) -> str:
         if number >= size:
             return f"{number / size:.1f}{unit}"
     return f"{number:.0f}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words, as coarse as an estimate is."""
-    units: Any = (("year", 365 * 86400, 730 * 86400), ("day", 86400, 72 * 3600), ("hour", 3600, 5400), ("min", 60, 90))
-    for unit, size, least in units:
-        if seconds >= least:
-            value = seconds / size
-            number = f"{value:,.0f}" if value >= 9.95 or unit == "min" else f"{value:.1f}"
-            return f"{number} {unit}" + ("s" if unit != "min" and number != "1" else "")
-    return f"{max(seconds, 1):.0f} s"

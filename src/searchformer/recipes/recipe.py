@@ -18,6 +18,7 @@ import tomli_w
 from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from searchformer.bootstrap.options import RoundsOptions
+from searchformer.bootstrap.rules import RuleName, rule_names
 from searchformer.dataset.options import GenerateOptions
 from searchformer.errors import SearchformerError, cut, shown
 from searchformer.options import MayChange, OptionsModel, error_message
@@ -79,7 +80,7 @@ class TrainSpec(TrainingOptions, strict=True):
     sequences: Many[Annotated[int, Field(ge=1)]] | None = None
     """Train on the first N tasks by task id; all if left out."""
     seed: Many[Annotated[int, Field(ge=0)]] = (0,)
-    """Draws the first weights and the order of the batches."""
+    """Decides the initial weights and the order of the batches."""
     init_from: str | None = None
     """Name of an entry above: each run begins with the weights of its run of the same model and variant."""
     processes: Annotated[int, MayChange] = Field(default=1, ge=1)
@@ -102,8 +103,9 @@ class BootstrapSpec(_Rounds, strict=True):
     """Names of `[[train]]` entries or of their runs; `*` stands for anything. Solution-only runs are passed over."""
     data: str | None = None
     """Name of the data set whose training tasks are answered; the training run's if left out."""
-    rule: Many[str] = ("paper",)  # type: ignore[assignment]
-    """Which answers replace the training traces."""
+    rule: Many[RuleName] = Field(  # type: ignore[assignment]
+        default=("paper",), description=f"Which answers replace the training traces: {rule_names()}."
+    )
 
     def may_change(self) -> set[str]:
         """A complete bootstrap is not run again, so rounds and a control cannot be added."""

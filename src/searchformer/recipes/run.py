@@ -17,13 +17,13 @@ from typing import Any
 from searchformer.bootstrap.options import BootstrapOptions
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.store import MANIFEST
-from searchformer.display import Display, Silent
+from searchformer.display import Display, Silent, duration
 from searchformer.engines.base import Engine
 from searchformer.engines.local import LocalEngine
 from searchformer.errors import Interrupted, SearchformerError
 from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
 from searchformer.model.config import SMALL_DIM, shape_of
-from searchformer.recipes.cost import CPU, GPU, duration, stage_cost
+from searchformer.recipes.cost import CPU, GPU, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
 from searchformer.rollout.options import AnswerOptions, RolloutOptions

@@ -26,6 +26,8 @@ ORANGE, SKY, YELLOW, BLACK, GREY = "#E69F00", "#56B4E9", "#F0E442", "#000000", "
 CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
 ROUNDS = ("#5FC9A8", "#009E73", "#00664A", "#003D2C")
 """Searchformer's colour by round, growing darker."""
+CONTROLS = ("#E6B3CF", "#CC79A7", "#9A4A76", "#6B2C50")
+"""The control's, likewise."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
@@ -145,10 +147,9 @@ def round_ticks(axis: Axis) -> None:
 
 def colour(model: ModelKind) -> str:
     """The colour of a kind of model."""
-    if model.control:
-        return PURPLE
-    if model.round:
-        return ROUNDS[min(model.round, len(ROUNDS)) - 1]
+    if model.round or model.control:
+        shades = CONTROLS if model.control else ROUNDS
+        return shades[min(max(model.round, 1), len(shades)) - 1]
     return {SOLUTION_ONLY: VERMILION, SEARCH_AUGMENTED: BLUE}.get(model.variant, ORANGE)
 
 

@@ -96,40 +96,57 @@ def curve_panels(curves: tuple[Curve, ...]) -> list[tuple[str, str, str, dict[st
 
 
 def training_curves(results: Results) -> Iterator[Chart]:
-    """Losses and accuracies against training steps."""
-    wanted = curve_panels(results.curves)
-    if not wanted:
+    """Losses and accuracies against training steps; fine-tuning, which is shorter and begins elsewhere, by itself."""
+    if not curve_panels(results.curves):
         raise MissingInputError("needs a training run's metrics.jsonl below the runs")
+    begun = tuple(curve for curve in results.curves if not curve.fine_tuned)
+    tuned = tuple(curve for curve in results.curves if curve.fine_tuned)
+    if curve_panels(begun):
+        yield curves_chart(begun, name="training-curves", title="Training curves", xlabel="training step")
+    if curve_panels(tuned):
+        caption = (
+            " Each run begins with the weights of another model, and counts its steps from there. Evaluations are on "
+            "test tasks with the traces of A*, which a bootstrapped model is meant to leave behind: its loss on them "
+            "may grow."
+        )
+        title = "Training curves of fine-tuning"
+        yield curves_chart(tuned, name="fine-tuning-curves", title=title, xlabel="fine-tuning step", caption=caption)
+
+
+def curves_chart(curves: tuple[Curve, ...], *, name: str, title: str, xlabel: str, caption: str = "") -> Chart:
+    """A panel per measure, a line per run."""
+    wanted = curve_panels(curves)
     figure, axes = grid(len(wanted), width=3.2, height=2.4)
     rows: list[tuple[Any, ...]] = []
-    for axis, (title, kind, column, where) in zip(axes, wanted, strict=True):
-        for index, curve in enumerate(results.curves):
+    for axis, (measure, kind, column, where) in zip(axes, wanted, strict=True):
+        for index, curve in enumerate(curves):
             points = curve.points(kind, column, **where)
             if not len(points):
                 continue
+            label = curve.name.removesuffix("/train")
             rows += [(curve.name, kind, where.get("split"), column, int(step), value) for step, value in points]
             cycle, dashes = charts.CYCLE, charts.DASHES
             style = {"color": cycle[index % len(cycle)], "linestyle": dashes[index // len(cycle) % len(dashes)]}
             if kind == "train":
                 axis.plot(*points.T, color=style["color"], alpha=0.2, linewidth=0.6, rasterized=True)
-                axis.plot(*smoothed(points).T, label=curve.name, linewidth=1.3, **style)
+                axis.plot(*smoothed(points).T, label=label, linewidth=1.3, **style)
             else:
-                axis.plot(*points.T, label=curve.name, marker="o", markersize=2.5, linewidth=1.3, **style)
+                axis.plot(*points.T, label=label, marker="o", markersize=2.5, linewidth=1.3, **style)
         if column == "loss":
             loss_scale(axis, [row[5] for row in rows if (row[1], row[2]) == (kind, where.get("split"))])
             axis.set_ylabel("cross-entropy [nats per token]")
         else:
             axis.set_ylim(-0.03, 1.03)
             axis.set_ylabel("share of sequences")
-        axis.set(title=title, xlabel="training step")
+        axis.set(title=measure, xlabel=xlabel)
         axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     legend_below(figure, columns=2)
-    yield Chart(
-        "training-curves",
-        "Training curves",
+    return Chart(
+        name,
+        title,
         "Loss is averaged per sequence, then over sequences. Training loss: raw values faint, a running mean over a "
-        "fiftieth of the run solid.",
+        f"fiftieth of the run solid.{caption}",
         figure,
         ("run", "kind", "split", "measure", "step", "value"),
         tuple(rows),

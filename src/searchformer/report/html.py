@@ -36,12 +36,13 @@ th { background: var(--sheet); color: var(--soft); font-weight: 600; white-space
 tbody tr + tr td { border-top: 1px solid var(--rule); } .number { text-align: right; } td small { color: var(--soft); }
 figure { margin: 1rem 0 0; } figure img { display: block; max-width: 100%; height: auto; background: #fff;
   border: 1px solid var(--rule); border-radius: 10px; padding: .8rem; margin: 0 auto; }
-.text { white-space: normal; min-width: 5rem; }
+.text { white-space: normal; min-width: 6rem; }
 th:first-child, td:first-child { position: sticky; left: 0; min-width: 6.5rem; }
 td:first-child { background: var(--paper); }
 p.finding { font-size: 1.12rem; border-left: 3px solid var(--accent); padding-left: .9rem; margin: 1.1rem 0; }
 .caption, .files { color: var(--soft); font-size: .88rem; margin: .6rem 0 0; } .files a { margin-right: .8rem; }
-@media (max-width: 48rem) { figure { overflow-x: auto; } figure img { max-width: none; width: 44rem; }
+@media (max-width: 48rem) { figure { overflow-x: auto; }
+  figure img { max-width: none; width: calc(var(--inches) * 5.2rem); padding: .4rem; }
   main { padding: 1.5rem 1rem 3rem; } h1 { font-size: 1.6rem; } }
 @media print { nav { display: none; } figure, table { break-inside: avoid; } }
 """
@@ -94,9 +95,10 @@ def figure_section(chart: Chart, title: str, png: bytes) -> str:
     """A figure with its caption and files; the picture is part of the page."""
     files = [f"figures/{chart.name}.{ending}" for ending in ("png", "pdf", "csv")]
     picture = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    title = html.escape(title)
+    title, inches = html.escape(title), chart.figure.get_figwidth()
     return (
-        f'<h3 id="{chart.name}">{title}</h3>\n<figure tabindex="0"><img alt="{title}" src="{picture}"></figure>\n'
+        f'<h3 id="{chart.name}">{title}</h3>\n<figure tabindex="0">'
+        f'<img style="--inches: {inches:.2f}" alt="{title}" src="{picture}"></figure>\n'
         f'<p class="caption">{html.escape(chart.caption)}</p>{files_line(files)}'
     )
 

@@ -157,13 +157,14 @@ def scatter(results: Results) -> Iterator[Chart]:
     found = families(results)
     for family in found:
         evaluations = fewer_rounds(family.evaluations, most=MOST_SCATTERS)
-        figure, axes = scatter_panels(len(evaluations))
+        kinds = KINDS if any(answers_of_kind(one.scores, KINDS[-1]).any() for one in evaluations) else KINDS[:1]
+        figure, axes = scatter_panels(len(evaluations), len(kinds))
         rows: list[tuple[Any, ...]] = []
         limits = []
         for column, one in enumerate(evaluations):
             scores = one.scores
             astar, spread = metrics.astar_length(scores), scores.astar_lengths.std(axis=1)
-            for axis, kind in zip(axes[:, column], KINDS, strict=True):
+            for axis, kind in zip(axes[:, column], kinds, strict=True):
                 hits = answers_of_kind(scores, kind)
                 model = metrics.mean_length(scores, hits)
                 error = deviation(scores.trace_length, metrics.searched(scores, hits))
@@ -180,16 +181,17 @@ def scatter(results: Results) -> Iterator[Chart]:
                     )
                 ]
         finish_scatter(axes, np.concatenate(limits))
-        for axis, kind in zip(axes[:, 0], KINDS, strict=True):
+        for axis, kind in zip(axes[:, 0], kinds, strict=True):
             axis.set_ylabel(f"{kind}\nmodel [tokens]")
         fewer = "Some models are not drawn. " if len(evaluations) < len(family.evaluations) else ""
         for axis in axes[-1] if len(evaluations) > 1 else axes.flat:
             axis.set_xlabel("A* [tokens]")
+        worth = "an optimal, a correct, or a correct but sub-optimal" if len(kinds) > 1 else "an optimal"
         yield Chart(
             named("length-scatter", family, found),
             titled("A*'s trace length against the model's", family, found),
             f"{family.note}{fewer}Each dot is a test task: mean trace length of A*'s runs against the mean over the "
-            "model's answers that end in an optimal, a correct, or a correct but sub-optimal plan. Error bars: "
+            f"model's answers that end in {worth} plan. Error bars: "
             "standard deviations. Percentages: share of all answers that a panel is about. Below the diagonal, the "
             "model searches less than A*.",
             figure,
@@ -198,11 +200,11 @@ def scatter(results: Results) -> Iterator[Chart]:
         )
 
 
-def scatter_panels(models: int) -> tuple[Figure, Any]:
+def scatter_panels(models: int, kinds: int) -> tuple[Figure, Any]:
     """A row per kind of answer and a column per model; a single model gets one row. Axes [kinds, models]."""
     if models > 1:
-        return panels(len(KINDS), models, width=2.15, height=2.25, sharex=True, sharey=True)
-    figure, axes = panels(1, len(KINDS), width=2.5, height=2.6, sharex=True, sharey=True)
+        return panels(kinds, models, width=2.15, height=2.25, sharex=True, sharey=True)
+    figure, axes = panels(1, kinds, width=2.5, height=2.6, sharex=True, sharey=True)
     return figure, axes.T
 
 

@@ -119,6 +119,8 @@ class Curve:
 
     name: str
     rows: tuple[dict[str, Any], ...]
+    fine_tuned: bool = False
+    """Whether it began with the weights of another model."""
 
     def points(self, kind: str, column: str, **where: Any) -> np.ndarray:
         """(step, value) of the rows of this kind that have the column, float [rows, 2]."""
@@ -218,7 +220,8 @@ def load_results(runs: Sequence[Path]) -> Results:
             else:
                 evaluations[directory.resolve()] = load_evaluation(directory, name)
         if "metrics.jsonl" in files:
-            curves.append(Curve(name, tuple(read_metrics(directory))))
+            config = read_json(directory / "config.json", what="training run") if "config.json" in files else {}
+            curves.append(Curve(name, tuple(read_metrics(directory)), fine_tuned=bool(config.get("init_from"))))
         manifest = read_json(directory / "manifest.json", what="manifest") if "manifest.json" in files else {}
         if {"shards", "config", "vocabulary_digest"} <= manifest.keys():  # rollouts have a manifest too
             datasets.append(load_lengths(directory, name))

@@ -19,7 +19,7 @@ def bootstrap_rounds(results: Results) -> Iterator[Chart]:
     kinds = {kind_label(chains[0]): rounds_of(chains) for chains in chain_kinds(results).values()}
     if not kinds:
         raise MissingInputError("needs evaluations of bootstrapped models (a bootstrap run)")
-    width = max(4.6, 0.85 * max(map(len, kinds.values())))
+    width = max(4.6, 1.15 * max(map(len, kinds.values())))
     figure, axes = grid(len(kinds), most=2, width=width, height=3.0)
     rows: list[tuple[Any, ...]] = []
     for axis, (label, rounds) in zip(axes, kinds.items(), strict=True):
@@ -74,7 +74,7 @@ def draw_rounds(axis: Axes, rounds: list[Round]) -> None:
         shade = colour(one.model)
         axis.bar(place + width / 2, model.value, yerr=model.error or 0, color=shade, label=one.model.family, **options)
         top = max(model.value + (model.error or 0), astar.value + (astar.error or 0))
-        axis.annotate(difference(one), (place, top), (0, 4), textcoords="offset points", ha="center")
+        axis.annotate(difference(one), (place, top), (0, 4), textcoords="offset points", ha="center", fontsize=7.5)
     axis.set_xticks(x, [one.label for one in rounds])
     axis.set_xlim(-0.6, len(rounds) - 0.4)
     axis.grid(axis="x", visible=False)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from searchformer.bootstrap.select import RULES
+from searchformer.bootstrap.rules import RULES
 from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Measured, Ratio, Scores, over_seeds, resample
 from searchformer.report.kinds import ModelKind

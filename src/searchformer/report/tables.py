@@ -68,9 +68,9 @@ def parameters(group: Group) -> str:
 
 
 IDENTITY = (
+    Column("model", "Model", text=True),  # first: it stays in sight where a table scrolls
     Column("task", "Task", text=True),
     Column("params", "Params.", text=True),
-    Column("model", "Model", text=True),
     Column("rule", "Rule", text=True),
     Column("sequences", "Training sequences"),
     Column("seeds", "Seeds"),
@@ -108,7 +108,7 @@ ERRORS = (
 def identity(group: Group) -> tuple[Cell, ...]:
     """The cells that say what a row is about."""
     model = group.model
-    return group.task.label, parameters(group), model.label, model.rule or None, model.sequences, len(group.evaluations)
+    return model.label, group.task.label, parameters(group), model.rule or None, model.sequences, len(group.evaluations)
 
 
 def metric_table(
@@ -156,8 +156,8 @@ def search_table(results: Results) -> Table:
 
 
 ROUNDS = (
-    Column("task", "Task", text=True),
     Column("round", "Round", text=True),
+    Column("task", "Task", text=True),
     Column("shorter", "Shorter than A* (%)", 1),
     Column("share_of_possible_saving", "Share of the possible saving (%)", 1),
     Column("pass_at_1", "Optimal per answer (%)", 1),
@@ -181,7 +181,7 @@ def bootstrap_table(results: Results) -> Table:
             optimal, lengths = measure(group, "pass_at_1", scale=100), one.lengths
             found = (lengths.shorter, lengths.possible, optimal, lengths.model, lengths.astar, one.tasks)
             kind = (rule or None, start.model.size or None, start.model.sequences, len(one.common))
-            rows.append((start.task.label, one.label, *found, *kind))
+            rows.append((one.label, start.task.label, *found, *kind))
     explained = " ".join(f"Rule {name}: {text}" for name, text in explain_rules(results.rules).items())
     caption = (
         "Start: the model that bootstrapping began with; control: the same fine-tuning on the original traces. Lengths "

@@ -44,7 +44,7 @@ def model_point(one: Evaluation, family: Family) -> Point | None:
     if length.value is None:
         return None
     marker = "X" if one.model.control else "o" if one.model.round else "s"
-    style = {"color": colour(one.model), "marker": marker}
+    style = {"color": colour(one.model), "marker": marker, "markersize": 6 if marker == "X" else 4.5}
     return Point(model_label(one, family), length, per_answer, any_of_all, style)
 
 
@@ -86,7 +86,9 @@ def accuracy_against_length(results: Results) -> Iterator[Chart]:
                 axis.axvline(100 * least, color=GREY, linestyle=":", label="shortest true search")
                 rows.append((family.label, "shortest true search", what, 100 * least, None, None, None, None, None))
             axis.invert_xaxis()
-            axis.set_ylim(min(axis.get_ylim()[0], 95), 101)
+            low = min(axis.get_ylim()[0], 95)
+            axis.set_ylim(low, 100 + 0.06 * (100 - low))  # room for markers and weights at 100%
+            write_weights(axis, [(point, getattr(point, field)) for point in points if point.mark])
             axis.set(title=fill(family.label, 40), xlabel="mean search length [% of A*'s]", ylabel=f"{what} [%]")
     legend_below(figure)
     yield Chart(
@@ -116,9 +118,20 @@ def draw_point(axis: Axes, point: Point, share: Estimate) -> None:
         label="weighted A* (beside it: the weight)" if point.mark else point.name,
         **point.style,
     )
-    if point.mark:
-        place = (100 * (x.value or 0), 100 * (y.value or 0))
-        axis.annotate(point.mark, place, (4, 4), textcoords="offset points", fontsize=7.5)
+
+
+def write_weights(axis: Axes, marked: list[tuple[Point, Estimate]]) -> None:
+    """The weights beside their markers; those of markers that lie on each other together."""
+    together: list[tuple[float, float, list[str]]] = []
+    for point, share in marked:
+        x, y = 100 * (point.length.value or 0), 100 * (share.value or 0)
+        near = [names for at_x, at_y, names in together if abs(x - at_x) < 1.5 and abs(y - at_y) < 1.5]
+        if near:
+            near[0].append(point.mark)
+        else:
+            together.append((x, y, [point.mark]))
+    for x, y, names in together:
+        axis.annotate(", ".join(names), (x, y), (4, -10), textcoords="offset points", fontsize=7.5)
 
 
 def _below(estimate: Estimate) -> float:

@@ -34,7 +34,7 @@ class AnswerOptions(OptionsModel):
     slots: Annotated[int, MayChange] = Field(default=256, ge=1)
     """Sequences sampled at a time, per worker."""
     cache_gb: Annotated[float, MayChange] = Field(default=4.0, gt=0)
-    """Most memory for keys and values, all workers together."""
+    """Memory limit for keys and values, in GB, over all workers."""
     compile: Annotated[bool, MayChange] = False
     """Run the network through torch.compile."""
 

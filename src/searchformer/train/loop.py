@@ -288,8 +288,9 @@ class _Training:
                 values = self._take_step(batch)
                 tokens += int(batch.response_lengths.sum()) - len(batch)
                 values["tokens_per_second"] = tokens / (time.perf_counter() - since)
-                note = "loss {loss:.4f}, {tokens_per_second:,.0f} tokens/s, learning rate {learning_rate:.2e}"
-                update(self.step, self.steps, note.format(**values))
+                steady = self.last.get("train", values)["tokens_per_second"]  # of the last line that was logged
+                note = f"loss {values['loss']:.4f}, {steady:,.0f} tokens/s, learning rate {values['learning_rate']:.2e}"
+                update(self.step, self.steps, note)
                 if self.step % options.log_every == 0 or self.step == self.steps:
                     self._log("train", values)
                     tokens, since = 0, time.perf_counter()

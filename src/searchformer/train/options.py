@@ -36,7 +36,7 @@ class LearningOptions(OptionsModel):
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """After the warm-up: cosine (down to a tenth of the peak at the last step), linear (down to 0) or constant."""
     optimiser: Literal["adamw", "muon"] = "adamw"
-    """adamw (the paper's), or muon for the layers' matrices with AdamW for the rest: about half the steps."""
+    """adamw (the paper's), or muon for the layers' matrices with AdamW for the rest: needs half the steps."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """AdamW's decay of the first moment."""
     beta2: float = Field(default=0.99, ge=0, lt=1)
@@ -65,7 +65,7 @@ class TrainingOptions(LearningOptions):
     eval_tasks: int = Field(default=256, ge=1)
     """Test tasks per evaluation, the first by task id; validation tasks are all used."""
     exact_every: Annotated[int, MayChange] = Field(default=0, ge=0)
-    """Steps between greedy answers to a few test tasks, given at an evaluation; 0: none."""
+    """Every so many steps, the evaluation also answers a few test tasks greedily; 0: never."""
     save_every: Annotated[int, MayChange] = Field(default=500, ge=1)
     """Steps between checkpoints."""
     save_minutes: Annotated[float, MayChange] = Field(default=10.0, gt=0)
@@ -100,7 +100,7 @@ class TrainOptions(TrainingOptions):
     init_from: Annotated[Path | None, MayChange] = None
     """Fine-tune this model: a model directory, a run that has made one, or the name of a packaged model."""
     seed: int = Field(default=0, ge=0)
-    """Draws the first weights and the order of the batches."""
+    """Decides the initial weights and the order of the batches."""
     device: Annotated[str, MayChange] = "auto"
     """auto, cpu, cuda or mps."""
     cache: Annotated[Path | None, MayChange] = None

@@ -12,7 +12,7 @@ class ServeOptions(OptionsModel):
     """Where the app is served, what it offers, and how much it may use."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Another one than this computer's own lets others use it: there is no password."""
+    """Address to listen on. Any other than this computer's own lets other people use the app: there is no password."""
     port: int = Field(default=8080, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
     name: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class ServeOptions(OptionsModel):
     slots: int = Field(default=64, ge=1)
     """Answers under way at a time, per model."""
     cache_gb: float = Field(default=1.0, gt=0)
-    """Most memory for keys and values, per model."""
+    """Memory limit for keys and values, in GB, per model."""
     max_tokens: int = Field(default=MAX_TOKENS, ge=16, le=MAX_TOKENS)
     """Longer answers are cut."""
     max_seconds: float = Field(default=120.0, gt=0)
