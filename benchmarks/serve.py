@@ -1,8 +1,9 @@
-"""How many viewers a server can serve: searches that stream at the same time, against one alone.
+"""How many viewers a server can serve, streaming at once against one alone; and how soon A* follows a hand that drags.
 
 Starts `searchformer serve`, asks one question at a time, then 20 at a time, through WebSockets as browsers do. A search
 that streams with others should not be slower than a tenth of one alone; the ratio of rates (tokens per second of each
-viewer) decides, not the absolute times. The last line is JSON. Try: `python benchmarks/serve.py --viewers 20`
+viewer) decides, not the absolute times. Searches of A* are timed in this process: processor time from the text of a
+request to the text of its reply. The last line is JSON. Try: `python benchmarks/serve.py --viewers 20`
 """
 
 import argparse
@@ -25,6 +26,34 @@ TASK = {
     "goal": [3, 0],
     "walls": [[0, 0], [2, 1], [4, 2], [5, 2], [1, 3], [2, 3], [4, 3], [5, 3], [0, 5]],
 }
+
+
+SIZES, KINDS, ALGORITHMS = (10, 20, 30), ("random", "perfect", "empty"), ("astar", "dijkstra")
+
+
+def search_milliseconds(*, repeats: int) -> dict[str, float]:
+    """Median processor time of a request, by algorithm and size; of the kinds of maze, the slowest."""
+    from searchformer.web.mazes import new_task
+    from searchformer.web.records import NewTask, SearchRequest
+    from searchformer.web.searches import Searches, read_task
+
+    searches, slowest = Searches(), dict[str, float]()
+
+    def once(text: str) -> float:
+        began = time.process_time()
+        asked = SearchRequest.model_validate_json(text)
+        searches.run(read_task(asked.task), asked).model_dump_json()
+        return 1000 * (time.process_time() - began)
+
+    for size in SIZES:
+        for kind in KINDS:
+            task = new_task(NewTask(domain="maze", kind=kind, width=size, height=size, seed=1))  # type: ignore[arg-type]
+            for algorithm in ALGORITHMS:
+                text = json.dumps({"task": task, "algorithm": algorithm})
+                found = statistics.median([once(text) for _ in range(repeats + 1)][1:])
+                name = f"{algorithm}_{size}x{size}_milliseconds"
+                slowest[name] = max(slowest.get(name, 0.0), round(found, 1))
+    return slowest
 
 
 async def watch(address: str, number: int) -> dict[str, float]:
@@ -85,6 +114,7 @@ def main() -> None:
         finally:
             server.send_signal(signal.SIGINT)
             server.wait(timeout=60)
+    result |= search_milliseconds(repeats=options.repeats)
     for name, value in result.items():
         print(f"{name:35} {value}")
     print(json.dumps(result))

@@ -202,6 +202,8 @@ MAZE_TASK = {"width": 3, "height": 3, "start": [0, 0], "goal": [2, 0], "walls": 
         ("(0, 1) -> (1, 1)", "invalid", "wrong start"),
         ("0 0 1", "invalid", "parse error at token 0"),
         ("to the right, then up", "invalid", "parse error at token 0"),
+        ("(0, 0) -> (0, -1) -> (1, 1) -> (2, 1) -> (2, 0)", "invalid", "parse error at token 0"),  # no minus is lost
+        ("0,0-0,1-1,1-2,1-2,0", "optimal", None),
         ("", "invalid", "no plan"),
     ],
 )
@@ -209,6 +211,17 @@ def test_moves_and_coordinates_are_judged_as_plans_are(answer, verdict, reason):
     domain = make_domain("maze", {"width": 3, "height": 3})
     found = Judge(domain).judge_text(domain.encode(MAZE_TASK), answer)
     assert (found.verdict, found.reason) == (verdict, reason)
+
+
+def test_answers_may_be_lists(save):
+    cells = [[0, 0], [0, 1], [1, 1], [2, 1], [2, 0]]
+    answers = [list("drru"), cells, ["plan", "0", "0", "plan", "0", "1"], [[0, -1]], [None], 7]
+    text = "\n".join(json.dumps(MAZE_TASK | {"answer": answer}) for answer in answers)
+    result = invoke("judge", "maze", save("x.jsonl", text))
+    found = lines(result)
+    assert [each.get("verdict") for each in found] == ["optimal", "optimal", "invalid", "invalid", "invalid", None]
+    assert [each.get("reason") for each in found[2:5]] == ["not solved", *["parse error at token 0"] * 2]
+    assert found[5]["error"] == 'expected "answer", a text or list of tokens, moves or coordinates; found 7'
 
 
 def test_sokobans_moves_are_read_with_or_without_capitals():

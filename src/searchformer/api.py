@@ -67,6 +67,6 @@ def sample(model: "Model", tasks: Sequence[dict[str, Any] | str], **how: Any) ->
     return model.sample(tasks, **how)
 
 
-def judge(task: dict[str, Any], answer: str, *, paper: bool = False, **settings: Any) -> Verdict:
-    """Judge an answer (space-separated tokens, moves such as `rrdd`, or coordinates) to a task in JSON."""
+def judge(task: dict[str, Any], answer: str | list[Any], *, paper: bool = False, **settings: Any) -> Verdict:
+    """Judge an answer (tokens, moves such as `rrdd`, or coordinates; as text or a list) to a task in JSON."""
     return judge_answer(task, answer, paper=paper, **settings)

@@ -1,5 +1,7 @@
 """`searchformer export KIND`: models, data sets and searches for other people's tools."""
 
+import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -104,7 +106,11 @@ def posthoc(
     if model:
         from searchformer.interop.models import load
 
-        tokens = load(model).sample([record], seed=seed)[0][0].split()
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            tokens = load(model).sample([record], seed=seed)[0][0].split()
+        for note in notes:
+            print(f"searchformer: {note.message}", file=sys.stderr)
     elif "create" not in tokens:
         _, trace, plan = write_text(task.domain, task.problem, Searcher(task.domain).search(task.problem, seed=seed))
         tokens = f"{trace} {plan}".split()

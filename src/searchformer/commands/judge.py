@@ -41,11 +41,12 @@ def run(
     Prints `verdict` (optimal, feasible, invalid), `reason`, `plan_length` and `optimal_length` in nodes, `trace_legal`
     and `trace_sound` (legal but for the order of closing and children left out; both null without a trace) and
     `violation`. An answer is space-separated tokens, without bos and eos; or moves, such as rrdd; or coordinates, such
-    as (0,0) (1,0). A line that fails gives {"line", "error"} instead, and the exit code is 1 at the end.
+    as (0,0) (1,0); or a list of these. A line that fails gives {"line", "error"} instead, and the exit code is 1 at
+    the end.
     """
     from searchformer.commands.tasks import TaskFile
     from searchformer.domains import make_domain
-    from searchformer.errors import SearchformerError
+    from searchformer.evaluate.answers import answer_text
     from searchformer.evaluate.judge import Judge, read_task
     from searchformer.search import Options
 
@@ -64,10 +65,8 @@ def run(
             judge = judges[variant]
             if claim is not None and answer is None:
                 shown = _judged_claim(judge.optimal_length(problem), claim)
-            elif isinstance(answer, str):
-                shown = _shown(judge.judge_text(problem, answer))
             else:
-                raise SearchformerError(f'expected "answer", a text of tokens; found {answer!r}')
+                shown = _shown(judge.judge_text(problem, answer_text(answer)))
             verdicts[shown["verdict"]] += 1
             print(json.dumps(shown))
     if verdicts.total() > 1:

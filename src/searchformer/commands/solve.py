@@ -152,7 +152,8 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
     answers, astar = solution.answers, f"{_effort(solution.astar)} by A* ({runs})"
     verdict = "optimal" if solution.optimal else "not optimal"
     by = model if solution.model else "A*"
-    lines = [f"plan    {len(solution.plan) - 1} moves, {verdict}, by {by}"]
+    moves = len(solution.plan) - 1
+    lines = [f"plan    {moves} {'move' if moves == 1 else 'moves'}, {verdict}, by {by}"]
     if answers:
         kinds = ", ".join(f"{answers.get(kind, 0)} {kind}" for kind in ("optimal", "feasible", "invalid"))
         lines.append(f"answers {kinds}, of {sum(answers.values())}")

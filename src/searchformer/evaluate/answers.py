@@ -1,19 +1,34 @@
 """Answers as people and language models write them: a plan as our tokens, as moves, or as coordinates.
 
-In: a task and a text, such as `plan 0 0 plan 1 0`, `rrdd`, `right, down`, `(0, 0) -> (1, 0)`, `[[0, 0], [1, 0]]`.
+In: a task and a text, such as `plan 0 0 plan 1 0`, `rrdd`, `right, down`, `(0, 0) -> (1, 0)`, `[[0, 0], [1, 0]]`; or
+a list of tokens, moves or pairs of coordinates.
 Out: the answer as our tokens, for the judge; a move that cannot be made becomes a step that the judge refuses.
 """
 
+import json
 import re
+from typing import Any
 
 import numpy as np
 
 from searchformer.domains import KEYWORDS, Domain
+from searchformer.errors import SearchformerError
 from searchformer.search.world import World
 
 LETTERS = re.compile(r"[udlr\s,;]*[udlr][udlr\s,;]*", re.IGNORECASE)
 WORDS = re.compile(r"(?:\s*\b(?:up|down|left|right)\b[\s,;>→-]*)+", re.IGNORECASE)
 COORDINATES = re.compile(r"[\s\[\](),;>→-]*\d{1,4}[\d\s\[\](),;>→-]*")
+NEGATIVE = re.compile(r"[\[(,;]\s*-\s*\d")
+"""A minus in front of a number, and not the dash between two pairs."""
+
+
+def answer_text(answer: Any) -> str:
+    """An answer of a JSON file as text; a list may hold tokens, moves, or coordinates."""
+    if isinstance(answer, list):
+        return " ".join(answer) if all(isinstance(each, str) for each in answer) else json.dumps(answer)
+    if not isinstance(answer, str):
+        raise SearchformerError(f'expected "answer", a text or list of tokens, moves or coordinates; found {answer!r}')
+    return answer
 
 
 def answer_tokens(domain: Domain, problem: np.ndarray, text: str) -> list[str]:
@@ -27,7 +42,7 @@ def answer_tokens(domain: Domain, problem: np.ndarray, text: str) -> list[str]:
         return _walked(domain, problem, "".join(re.findall(r"[udlr]", text.lower())))
     if WORDS.fullmatch(text):
         return _walked(domain, problem, "".join(word[0] for word in re.findall(r"[a-z]+", text.lower())))
-    if COORDINATES.fullmatch(text):
+    if COORDINATES.fullmatch(text) and not NEGATIVE.search(text):
         numbers = [str(int(number)) for number in re.findall(r"\d+", text)]
         pairs = zip(numbers[::2], numbers[1::2], strict=False)
         return [token for x, y in pairs for token in ("plan", x, y)] if len(numbers) % 2 == 0 else tokens

@@ -15,7 +15,7 @@ import numpy as np
 
 from searchformer.domains import Domain, TaskError, make_domain
 from searchformer.errors import SearchformerError
-from searchformer.evaluate.answers import answer_tokens
+from searchformer.evaluate.answers import answer_text, answer_tokens
 from searchformer.records import Verdict
 from searchformer.search import Options, Searcher
 from searchformer.search.validate import PlanVerdict, Validator, codes_of, tokens_of
@@ -168,13 +168,13 @@ def read_task(
 
 def judge(
     task: dict[str, Any],
-    answer: str,
+    answer: str | list[Any],
     *,
     paper: bool = False,
     algorithm: str = "astar",
     weight: float = 1.0,
     **settings: Any,
 ) -> Verdict:
-    """Judge one answer (space-separated tokens without bos and eos, moves, or coordinates) to a task in JSON."""
+    """Judge one answer (tokens without bos and eos, moves, or coordinates; text or list) to a task in JSON."""
     domain, problem = read_task(task, settings=settings)
-    return Judge(domain, paper=paper, algorithm=algorithm, weight=weight).judge_text(problem, answer)
+    return Judge(domain, paper=paper, algorithm=algorithm, weight=weight).judge_text(problem, answer_text(answer))

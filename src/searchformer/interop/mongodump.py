@@ -325,7 +325,9 @@ def _import(
                 if found != vocabulary:
                     raise archive.error(run.offset, "its vocabulary is not the one of its data set's name")
                 confirmed = True
-            update(archive.position, archive.size, f"{sum(writer.rows.values()):,} tasks")
+            done = min(archive.position, archive.size - 1)  # what was read last is not written yet
+            update(done, archive.size, f"{sum(writer.rows.values()):,} tasks")
+        update(archive.size, archive.size, f"{sum(writer.rows.values()):,} tasks")
         if not confirmed:
             raise SearchformerError(f"{file} has no vocabulary for {name!r}")
         return writer.finish(config)

@@ -53,7 +53,8 @@ def _facts(trained: dict[str, Any]) -> dict[str, str]:
     facts["tasks"] = ", ".join(
         f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value is not None
     )
-    facts["traces"] = f"{'deterministic' if trained.get('deterministic') else 'non-deterministic'} A*"
+    if "deterministic" in trained:  # a published checkpoint does not say
+        facts["traces"] = f"{'deterministic' if trained.get('deterministic') else 'non-deterministic'} A*"
     for name in ("variant", "sequences", "step", "seed", "bootstrap_round", "data_digest"):
         if name in trained:
             facts[name.replace("_", " ")] = f"{trained[name]:,}" if isinstance(trained[name], int) else trained[name]

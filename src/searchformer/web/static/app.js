@@ -27,9 +27,15 @@ $("#panel-tokens").append(duel.streams);
 duel.cards.left.head.append($("#left-controls"));
 duel.cards.right.head.append($("#right-controls"));
 duel.onToken = (side, number, token) => { if (state.tab === "inside" && side === "right" && token !== null) inside.look(token); };
-const names = (side, name) => { duel.cards[side].name.textContent = duel.cards[side].name.title = name; };
-names("left", "A*");
-names("right", "Transformer");
+const nameOf = (side) => duel.cards[side].name.textContent;
+const names = (side, name) => { duel.setName(side, name); showHeadline(); };
+duel.setName("left", "A*");
+duel.setName("right", "Transformer");
+
+function showHeadline() {
+  const other = nameOf("right") === "Transformer" ? "a Transformer" : nameOf("right");
+  $("#headline").textContent = `${nameOf("left")} and ${other} search the same ${isSokoban(state.task) ? "Sokoban level" : "maze"}`;
+}
 
 function toast(text) {
   const box = $("#toast");
@@ -41,19 +47,28 @@ function toast(text) {
 
 /** In one sentence: who needed less. */
 function tellResult() {
-  const { left, right } = duel.searches, [one, other] = [called("left"), called("right")], over = duel.player.count >= duel.player.total && duel.player.total > 0;
+  const { left, right } = duel.searches, other = called("right"), over = duel.player.count >= duel.player.total && duel.player.total > 0;
   const box = $("#result");
   if (!over || !left?.verdict || !right?.verdict) { box.textContent = progressText(left, right); return; }
-  if (right.verdict !== "optimal" || left.verdict !== "optimal") { box.textContent = right.verdict === "invalid" ? `The answer of ${other} is wrong: its plan does not solve the task.` : ""; return; }
+  if (right.verdict !== "optimal" || left.verdict !== "optimal") { box.textContent = withoutWinner(left, right); return; }
   const share = Math.round(100 * (1 - right.trace_tokens / left.trace_tokens));
   const compared = right.trace_tokens === 0 ? "without any search" : share > 0 ? `with ${share}% less search` : share < 0 ? `with ${-share}% more search` : "with as much search";
-  box.replaceChildren("Both found a shortest plan; ", element("b", "", `${other} ${compared}`), ` (${right.trace_tokens} tokens against ${left.trace_tokens})`,
+  box.replaceChildren("Both found a shortest plan; ", element("b", "", `${other} ${compared}`), element("span", "aside", ` (${right.trace_tokens} tokens against ${left.trace_tokens})`),
     right.sound === false ? ", though not every step of its search is true." : ".");
+}
+
+/** The end of searches that cannot be compared: a plan is wrong, or longer than it need be, or there is none. */
+function withoutWinner(left, right) {
+  if (left.verdict === "unsolvable") return "There is no way to the goal.";
+  const [side, search] = right.verdict === "optimal" ? ["left", left] : ["right", right];
+  if (search.verdict === "invalid") return `The answer of ${called(side)} is wrong: its plan does not solve the task.`;
+  const more = search.plan_length - search.optimal_length;
+  return `The plan of ${called(side)} solves the task with ${more} ${more === 1 ? "move" : "moves"} more than needed.`;
 }
 
 /** The name of a side inside a sentence. */
 function called(side) {
-  const name = duel.cards[side].name.textContent;
+  const name = nameOf(side);
   return name === "Transformer" ? "the Transformer" : name;
 }
 
@@ -61,8 +76,9 @@ const sentence = (text) => text[0].toUpperCase() + text.slice(1);
 
 /** What there is to see, before anything has moved. */
 function promise(left, right) {
+  if (!left && !right) return ["left", "right"].some((side) => duel.cards[side].waiting) ? "Both are at work…" : "";
   if (left?.verdict !== "optimal" || right?.verdict !== "optimal") return "Press play: both make one step at a time.";
-  return `Both find a shortest plan: ${called("left")} writes ${left.trace_tokens} tokens of search, ${called("right")} ${right.trace_tokens}. Press play.`;
+  return `Press play: ${called("left")} writes ${left.trace_tokens} tokens of search, ${called("right")} ${right.trace_tokens}.`;
 }
 
 function progressText(left, right) {
@@ -101,11 +117,11 @@ function askRight() {
   const live = { who: "Transformer", tokens: [], steps: [], id: Symbol("answer") };
   const number = (askedFor = Symbol("question"));
   names("right", "Transformer");
-  duel.setSearch("right", null, { note: "thinking…" });
+  duel.setSearch("right", null, { waiting: "thinking…" });
   const current = () => number === askedFor;
   stopAsking = ask({ task: state.task, model: state.model || null, temperature: state.temperature, first: state.sample }, {
     begin: ({ model, notes }) => { if (current()) { showModel(model); live.note = notes.join(" "); } },
-    queue: ({ place }) => { if (current()) duel.setSearch("right", null, { note: `place ${place} in the queue` }); },
+    queue: ({ place }) => { if (current()) duel.setSearch("right", null, { waiting: `place ${place} in the queue` }); },
     tokens: ({ answers }) => {
       if (!current()) return;
       for (const { tokens, steps } of Object.values(answers)) { live.tokens.push(...tokens); live.steps.push(...steps); }
@@ -132,7 +148,7 @@ function setTask(task, { done = true, keepPlace = false } = {}) {
   document.body.dataset.domain = isSokoban(task) ? "sokoban" : "maze";
   showDomain();
   if (done && !keepPlace) duel.setTask(task);
-  else { duel.task = task; duel.setSearch("right", null); stopAsking(); askedFor = null; }
+  else { duel.task = task; duel.setSearch("right", null, { waiting: "asked when you let go" }); stopAsking(); askedFor = null; }
   samples.clear();
   state.moves = "";
   if (done && state.tab === "play") game.begin(task);
@@ -218,7 +234,7 @@ function showDomain() {
   for (const button of document.querySelectorAll("[data-domain]")) button.setAttribute("aria-pressed", String((button.dataset.domain === "sokoban") === sokoban));
   for (const box of document.querySelectorAll(".maze-only")) box.hidden = sokoban;
   for (const box of document.querySelectorAll(".sokoban-only")) box.hidden = !sokoban;
-  $("#headline").textContent = `A* and a Transformer search the same ${sokoban ? "Sokoban level" : "maze"}`;
+  showHeadline();
   if (!sokoban) fillSizes(sizeOf(state.task));
   fillModels();
 }
@@ -368,7 +384,7 @@ const runs = new RunBrowser($("#panel-runs"), {
     state.stored = { ...place, left: null, right: null };
     names("left", astar.who);
     duel.setSearch("left", astar);
-    duel.setSearch("right", null, { note: "opening the stored answers…" });
+    duel.setSearch("right", null, { waiting: "opening the stored answers…" });
     remember();
   },
   showSearch: (side, search, about) => {

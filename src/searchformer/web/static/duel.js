@@ -18,8 +18,8 @@ export function verdictText(search) {
   if (search.verdict === "unsolvable") return "no path exists";
   if (search.verdict === "invalid") return `invalid: ${search.reason}`;
   const moves = search.plan_length - 1;
-  if (search.verdict === "optimal") return `shortest plan, ${moves} moves`;
-  return `plan of ${moves} moves; ${search.optimal_length - 1} are enough`;
+  if (search.verdict === "optimal") return `shortest\u00a0plan, ${moves}\u00a0${moves === 1 ? "move" : "moves"}`;
+  return `plan of ${moves} moves; ${search.optimal_length - 1} would do`;
 }
 
 export function honestyText(search) {
@@ -67,12 +67,12 @@ export class Duel {
   buildCard(side) {
     const card = element("section", `card ${side}`), head = element("header"), name = element("h2", "who");
     const frame = element("div", "frame"), canvas = element("canvas"), race = element("div", "race");
-    const bar = element("div", "bar"), fill = element("i"), limit = element("b");
+    const bar = element("div", "bar"), whole = element("i", "whole"), fill = element("i"), limit = element("b");
     const counters = element("dl", "counters"), verdict = element("p", "verdict"), note = element("p", "note");
     canvas.setAttribute("role", "img");
     canvas.dataset.side = side;
     limit.title = "the shortest search that finds the plan";
-    bar.append(fill, limit);
+    bar.append(whole, fill, limit);
     race.append(bar);
     const numbers = {};
     for (const counter of ["tokens", "closed", "created", "over"]) {
@@ -85,37 +85,45 @@ export class Duel {
     head.append(name);
     frame.append(canvas);
     card.append(head, frame, race, counters, verdict, note);
-    this.cards[side] = { card, head, name, canvas, fill, limit, numbers, verdict, note, board: new Board(canvas) };
+    this.cards[side] = { card, head, name, canvas, whole, fill, limit, numbers, verdict, note, waiting: "", board: new Board(canvas) };
     canvas.addEventListener("pointermove", (event) => this.hoverCell(side, event.buttons ? null : this.cards[side].board.cellAt(event)));
     canvas.addEventListener("pointerleave", () => this.hoverCell(side, null));
     return card;
   }
 
   buildStream(side) {
-    const box = element("div", `stream ${side}`);
+    const column = element("section", `column ${side}`), title = element("h3", "who"), box = element("div", `stream ${side}`);
     box.setAttribute("aria-label", side === "left" ? "Tokens of the first search" : "Tokens of the second search");
+    column.append(title, box);
+    this.cards[side].title = title;
     this.cards[side].stream = new Stream(box, {
       onHover: (number) => this.hoverStep(side, number),
       onPick: (number, token) => { this.player.seek(number + 1); this.onToken?.(side, number, token === undefined ? null : Number(token)); },
     });
-    return box;
+    return column;
+  }
+
+  /** Who searches on a side. */
+  setName(side, name) {
+    const card = this.cards[side];
+    card.title.textContent = card.name.textContent = card.name.title = name;
   }
 
   /** A new task: nothing is known of it yet. */
   setTask(task) {
     this.task = task;
     for (const side of SIDES) this.cards[side].board.show({ task, search: null, cells: null, looks: null });
-    this.setSearch("left", null);
-    this.setSearch("right", null);
+    for (const side of SIDES) this.setSearch(side, null, { waiting: "searching…" });
   }
 
-  /** Show a search (or none) on one side. Who is at its end follows it there as it grows. */
-  setSearch(side, search, { note = "" } = {}) {
+  /** Show a search (or none) on one side. Who is at its end follows it there as it grows. `waiting` says what is to come. */
+  setSearch(side, search, { note = "", waiting = "" } = {}) {
     const atEnd = this.player.count >= this.player.total && this.player.total > 0;
     this.searches[side] = search;
     const card = this.cards[side];
     card.note.textContent = note;
-    card.card.classList.toggle("waiting", !search && !note);
+    card.waiting = waiting;
+    card.card.classList.toggle("waiting", waiting !== "");
     card.stream.show(search);
     this.setLength();
     if (atEnd && this.keepEnd) this.player.count = this.player.total;
@@ -141,14 +149,15 @@ export class Duel {
       card.numbers.closed.textContent = state.closed;
       card.numbers.created.textContent = state.created;
       const shortest = search?.shortest_search ?? this.searches.left?.shortest_search ?? 0;
-      card.numbers.over.textContent = shortest ? `${(inTrace / shortest).toFixed(2)}×` : "–";
+      card.numbers.over.textContent = shortest && inTrace ? `${(inTrace / shortest).toFixed(2)}×` : "–";
       card.fill.style.width = `${100 * inTrace / most}%`;
+      card.whole.style.width = `${100 * (search?.trace_tokens ?? inTrace) / most}%`;
       card.limit.style.left = `${100 * Math.min(1, shortest / most)}%`;
       card.limit.hidden = !shortest;
       const done = state.finished && search?.verdict;
       card.card.classList.toggle("done", Boolean(done));
       card.card.dataset.verdict = done ? search.verdict : "";
-      card.verdict.textContent = done ? verdictText(search) : state.current?.wrong ?? "";
+      card.verdict.textContent = done ? verdictText(search) : state.current?.wrong ?? card.waiting;
       card.verdict.title = done ? honestyText(search) : "";
       card.canvas.setAttribute("aria-label", this.describe(side, state));
     }

@@ -10,7 +10,7 @@ function startReplay(root, data) {
   root.append(title, stage);
   const duel = new Duel(stage);
   stage.append(duel.streams);
-  for (const side of ["left", "right"]) duel.cards[side].name.textContent = data[side].who;
+  for (const side of ["left", "right"]) duel.setName(side, data[side].who);
   duel.setTask(data.task);
   duel.setSearch("left", data.left);
   duel.setSearch("right", data.right);

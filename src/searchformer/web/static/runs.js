@@ -137,7 +137,7 @@ export class RunBrowser {
     }
     const share = known?.optimal === null || !known ? "" : `${(100 * known.optimal).toFixed(1)}% optimal in this run`;
     const ratio = known?.length_ratio ? `A* searches ${known.length_ratio.toFixed(2)} × as long` : "";
-    box.append(name, frame, race, tokens, verdict, chips, watch, element("p", "tip", [share, ratio].filter(Boolean).join("; ")));
+    box.append(name, frame, race, tokens, verdict, chips, element("p", "tip", [share, ratio].filter(Boolean).join("; ")), watch);
     Object.assign(entry, { box, canvas, fill, limit, tokens, verdict, board: new Board(canvas) });
     entry.board.show({ task, search: null, count: 0 });
     return box;

@@ -3,6 +3,7 @@ import { ask, post } from "./api.js";
 import { element, verdictText } from "./duel.js";
 
 const BINS = 24;
+const INVITATION = "Ask the model many times: how long are its searches, and how many of its plans are shortest?";
 
 export class Samples {
   /** `state()` gives task, model, temperature; `watch(search)` shows one answer; `onAsk(count)` is told of questions. */
@@ -14,6 +15,7 @@ export class Samples {
     this.summary = root.querySelector(".summary");
     this.list = root.querySelector(".answers");
     this.button.onclick = () => (this.running ? this.halt("stopped") : this.run());
+    this.summary.textContent = INVITATION;
     this.setCount(this.count.value);
     this.count.oninput = () => this.setCount(this.count.value);
   }
@@ -31,7 +33,7 @@ export class Samples {
     this.setRunning(false);
     this.chart.replaceChildren();
     this.list.replaceChildren();
-    this.summary.textContent = "";
+    this.summary.textContent = INVITATION;
   }
 
   setRunning(running) {
