@@ -1,7 +1,7 @@
-"""What a task, a shard and a worker cost, from which docs/scale.md estimates large experiments.
+"""What a task, an answer, a trained token, a shard and a worker cost: docs/scale.md estimates experiments from these.
 
 Processor seconds, not time on the clock: they mean something on a machine that others use too. `--ray` adds three Ray
-nodes on this machine. The last line is JSON. Try: `python benchmarks/scale.py --tasks 40000`.
+nodes on this machine. The last line is JSON. Try: `python benchmarks/scale.py --only tasks`.
 """
 
 import argparse
@@ -9,22 +9,27 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from searchformer.dataset.batches import Sequences
 from searchformer.dataset.duplicates import repeats_in_range
 from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.shards import ShardIndex, index_path
-from searchformer.engines.base import Engine
+from searchformer.dataset.store import Dataset
+from searchformer.engines.base import Crew, Engine, MakeJob
 from searchformer.engines.local import LocalEngine
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -32,6 +37,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "maze 30x30": {"domain": "maze", "settings": {"width": 30, "height": 30}},
     "sokoban 7x7": {"domain": "sokoban", "settings": {"width": 7, "height": 7, "walls": 2, "boxes": 2}},
 }
+MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "maze 10x10": ("maze-10x10", 32, {}),
+    "sokoban 7x7": ("sokoban-7x7", 16, {"max_trace_tokens": 3000}),
+}
+"""Packaged models, all of size step-medium, with the batch and the limit of traces that they were trained with."""
+SAMPLES = 16
 
 
 class Nothing:
@@ -65,16 +76,125 @@ def cost_of_tasks(tasks: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def weak_scaling(engine: Engine, workers: list[int], tasks: int) -> dict[int, dict[str, float]]:
-    """As many tasks per worker, for more workers: time on the clock, and the driver's own processor seconds."""
+def cost_of_models() -> dict[str, dict[str, float]]:
+    """Processor time per answer and per token, sampled (packaged models) and trained (networks of their size)."""
     found = {}
+    for name, (model, batch, more) in MODELS.items():
+        with tempfile.TemporaryDirectory() as place:
+            data = Path(place) / "data"
+            generate(GenerateOptions(**KINDS[name], tasks=300, test_fraction=0.4, **more), data)
+            rows = 6 * batch
+            seconds = extra_seconds(partial(learn, data, batch, rows, Path(place)), rows, 3 * rows)
+            tokens = 2 * int((Sequences(Dataset(data), "train", count=rows).response_lengths - 1).sum())
+            found[name] = {"trained_us_per_token": round(1e6 * seconds / tokens, 2)}
+            few, many = 20, 100
+            seconds = extra_seconds(partial(answer, data, model, Path(place)), few, many)
+            answers = SAMPLES * (many - few)
+            lengths = [sum(map(len, answers_in(Path(place) / f"answers-{count}"))) for count in (few, many)]
+            found[name] |= {
+                "ms_per_answer": round(1e3 * seconds / answers, 2),
+                "tokens_per_answer": round((lengths[1] - lengths[0]) / answers),
+                "sampled_us_per_token": round(1e6 * seconds / (lengths[1] - lengths[0]), 2),
+            }
+    return found
+
+
+def extra_seconds(run: Callable[[int], None], few: int, many: int) -> float:
+    """Processor seconds of `many` less those of `few`, once warm: what loading and compiling take is left out."""
+    run(few)
+    seconds = []
+    for count in (few, many):
+        began = processor_seconds()
+        run(count)
+        seconds.append(processor_seconds() - began)
+    return seconds[1] - seconds[0]
+
+
+def learn(data: Path, batch: int, rows: int, place: Path, sequences: int) -> None:
+    """Train on so many sequences, which are those of `rows` once or several times."""
+    from searchformer.train import TrainOptions, train  # loads torch, which workers that make tasks do without
+
+    learning = {"optimiser": "muon", "precision": "fp32", "batch_size": batch, "steps": sequences // batch}
+    with tempfile.TemporaryDirectory(dir=place) as out:
+        train(TrainOptions(data=data, model="step-medium", sequences=rows, eval_tasks=1, **learning), Path(out))
+
+
+def answer(data: Path, model: str, place: Path, tasks: int) -> None:
+    """Sample answers to so many test tasks, in one process."""
+    from searchformer.pretrained import resolve_model
+    from searchformer.rollout import RolloutOptions, roll_out
+
+    out = place / f"answers-{tasks}"
+    shutil.rmtree(out, ignore_errors=True)
+    options = {"tasks": tasks, "samples": SAMPLES, "workers": 1}
+    roll_out(RolloutOptions(model=resolve_model(model), data=data, out=out, **options))
+
+
+def answers_in(directory: Path) -> list[Any]:
+    """The tokens of every answer."""
+    from searchformer.rollout import store
+
+    return [tokens for table in store.read_answers(directory) for tokens in table.column("tokens").to_pylist()]
+
+
+class Metered:
+    """A job, and a file with the processor seconds of its process: when it was ready, and after the last item."""
+
+    def __init__(self, make: MakeJob, directory: Path) -> None:
+        self.job, self.file = make(), directory / str(os.getpid())
+        self.ready = time.process_time()
+
+    def __call__(self, item: Any) -> Generator[Any, None, Any]:
+        result = yield from self.job(item)
+        self.file.write_text(json.dumps({"work": time.process_time() - self.ready, "start": self.ready}))
+        return result
+
+
+@dataclass(frozen=True)
+class MeteredEngine:
+    """An engine whose workers say what they cost."""
+
+    engine: Engine
+    directory: Path
+    gpus: int = 0
+
+    def worker_count(self, asked: int | None, *, default: int) -> int:
+        """As the engine has it."""
+        return self.engine.worker_count(asked, default=default)
+
+    def crew(self, make: MakeJob, *, workers: int, gpu: bool = False) -> AbstractContextManager[Crew]:
+        """The engine's, with metered jobs."""
+        return self.engine.crew(partial(Metered, make, self.directory), workers=workers, gpu=gpu)
+
+
+def weak_scaling(engine: Engine, workers: list[int], tasks: int) -> dict[int, dict[str, float]]:
+    """As many tasks per worker, for more workers: processor time of the workers and of the driver per task.
+
+    Efficiency is the cost of a task with the first number of workers by that with this one. Starting a worker is left
+    out, and told apart: it does not grow with the data set. The time on the clock is for machines that are idle.
+    """
+    found: dict[int, dict[str, float]] = {}
     for count in workers:
         with tempfile.TemporaryDirectory() as directory:
+            meters = Path(directory) / "meters"
+            meters.mkdir()
             options = GenerateOptions(**KINDS["maze 10x10"], tasks=tasks * count)
             clock, mine = time.monotonic(), time.process_time()
-            generate(options, Path(directory) / "data", workers=count, engine=engine)
-            seconds = time.monotonic() - clock
-            found[count] = {"seconds": round(seconds, 2), "driver_seconds": round(time.process_time() - mine, 2)}
+            generate(options, Path(directory) / "data", workers=count, engine=MeteredEngine(engine, meters))
+            driver, clock = time.process_time() - mine, time.monotonic() - clock
+            meter = {int(path.name): json.loads(path.read_text()) for path in meters.iterdir()}
+            if own := meter.get(os.getpid()):  # one worker is the driver itself
+                driver -= own["work"]
+            work = sum(one["work"] for one in meter.values())
+            each = {"worker_us": 1e6 * work / options.tasks, "driver_us": 1e6 * driver / options.tasks}
+            starts = [one["start"] for process, one in meter.items() if process != os.getpid()]
+            found[count] = {name: round(value, 2) for name, value in each.items()} | {
+                "workers_that_worked": len(meter),
+                "start_seconds_of_a_worker": round(sum(starts) / len(starts), 2) if starts else 0.0,
+                "clock_seconds": round(clock, 1),
+            }
+            cost = {number: one["worker_us"] + one["driver_us"] for number, one in found.items()}
+            found[count]["efficiency"] = round(cost[workers[0]] / cost[count], 3)
     return found
 
 
@@ -111,29 +231,39 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=40_000)
     parser.add_argument("--shards", type=int, default=10_000)
     parser.add_argument("--ray", action="store_true", help="also three Ray nodes on this machine")
+    parser.add_argument("--only", nargs="+", choices=["tasks", "models", "repeats", "shards", "scaling"])
     given = parser.parse_args()
-    local = LocalEngine()
-    results: dict[str, Any] = {"cores": os.cpu_count()}
+    local, results = LocalEngine(), {"cores": os.cpu_count()}
     steps = {
-        "per_task": partial(cost_of_tasks, given.tasks),
-        "deduplication_of_4M_rows": partial(deduplication, 1 << 22, [1, 2, 4, 8]),
-        "overhead_us_per_shard": lambda: {"local, 2 workers": overhead_per_shard(local, 2, given.shards)},
-        "weak_scaling": partial(weak_scaling, local, [1, 2], given.tasks),
+        "tasks": partial(cost_of_tasks, given.tasks),
+        "models": cost_of_models,
+        "repeats": partial(deduplication, 1 << 22, [1, 2, 4, 8]),
+        "shards": partial(overhead_per_shard, local, 2, given.shards),
+        "scaling": partial(weak_scaling, local, [1, 2], given.tasks),
     }
-    for name, step in steps.items():
-        results[name] = step()
-        print(name, results[name], flush=True)
-    if given.ray:
-        sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-        from ray_cluster import three_nodes
-
-        from searchformer.engines.ray import RayEngine
-
-        with three_nodes() as cluster, contextlib.suppress(KeyboardInterrupt):
-            engine = RayEngine(cluster.address)
-            results["weak_scaling_ray"] = weak_scaling(engine, [1, 2, 3], given.tasks)
-            results["overhead_us_per_shard"]["ray, 3 nodes"] = overhead_per_shard(engine, 3, given.shards // 10)
+    chosen = given.only or list(steps)
+    with contextlib.ExitStack() as stack:
+        if given.ray:
+            ray = stack.enter_context(ray_engine())
+            steps["shards on Ray"] = partial(overhead_per_shard, ray, 3, given.shards // 10)
+            steps["scaling on Ray"] = partial(weak_scaling, ray, [1, 2, 3], given.tasks)
+        for name, step in steps.items():
+            if name.split()[0] in chosen:
+                results[name] = step()
+                print(name, results[name], flush=True)
     print(json.dumps(results))
+
+
+@contextlib.contextmanager
+def ray_engine() -> Iterator[Engine]:
+    """Three Ray nodes on this machine."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from ray_cluster import three_nodes
+
+    from searchformer.engines.ray import RayEngine
+
+    with three_nodes() as cluster:
+        yield RayEngine(cluster.address)
 
 
 if __name__ == "__main__":

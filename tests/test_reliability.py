@@ -9,16 +9,20 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
 from crash_stages import (
     LEARNING,
+    MAZE,
     SHAPE,
     STAGES,
     WITH_WORKERS,
     Inputs,
     answers_of,
+    bytes_of,
     in_child,
     scores_of,
     survive,
@@ -28,10 +32,14 @@ from crash_stages import (
 
 from searchformer.bootstrap.select import select
 from searchformer.dataset.batches import Sequences
+from searchformer.dataset.generate import generate
+from searchformer.dataset.options import GenerateOptions
+from searchformer.dataset.shards import ShardIndex
 from searchformer.dataset.store import SPLITS, Dataset
 from searchformer.display import Silent
 from searchformer.errors import Interrupted, SearchformerError
 from searchformer.evaluate.evaluation import evaluate
+from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import read_json, write_json
 from searchformer.model import load_model
 from searchformer.report.results import load_results
@@ -235,7 +243,7 @@ def read_data(directory):
 def read_training(directory):
     config = read_json(directory / "config.json", what="training run")
     fields = {name: config[name] for name in config if name != "package"}
-    state = load_state(directory / "checkpoint", result_fields={"steps": LEARNING["steps"]})
+    state = load_state(directory / "checkpoint", result_fields={"batch_size": LEARNING["batch_size"]})
     if state is None:
         raise SearchformerError("no checkpoint: the run begins again")
     model, vocabulary = load_model(directory / "model")
@@ -264,29 +272,84 @@ def outcome(read, directory):
 ARTEFACTS = {"data": ("data", read_data), "training": ("trained", read_training), "answers": ("answers", read_answers)}
 
 
-@pytest.mark.parametrize("kind", ARTEFACTS)
-def test_one_flipped_bit_in_any_file_is_found_or_harmless(inputs, tmp_path, crash_seed, kind):
-    name, read = ARTEFACTS[kind]
-    flips = int(os.environ.get("BIT_FLIPS", "4"))
-    chance, whole = random.Random(crash_seed), tmp_path / "whole"
-    shutil.copytree(inputs.directory / name, whole, ignore=shutil.ignore_patterns(".lock*", ".flat"))
-    read(whole)  # unpacked files are part of the artefact from now on
-    expected = read(whole)
-    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
-    counts = {"found": 0, "harmless": 0}
+def read_parts(directory):
+    """What a bootstrap or the run of a recipe holds: each part as its own reader sees it, and the report's view."""
+    data, answers = [], []
+    for manifest in sorted(directory.rglob("manifest.json")):
+        (answers if (manifest.parent / "tasks.parquet").exists() else data).append(manifest.parent)
+    trained = sorted(checkpoint.parent for checkpoint in directory.rglob("checkpoint"))
+    results = load_results([directory])
+    return (
+        [read_data(part) for part in data],
+        [read_answers(part) for part in answers if (part / "metrics.json").exists()],
+        [(answers_of(part), list(Rollouts.open(part).prompts)) for part in answers],
+        [verdicts_of(Rollouts.open(part)).to_pylist() for part in answers],
+        [read_training(part) for part in trained],
+        [[(one.name, one.model) for one in chain.evaluations] for chain in results.chains],
+    )
+
+
+def flip_bits(whole, read, expected, *, seed, flips):
+    """Flip so many bits of every file of an artefact, one at a time; how many were found, the others being harmless."""
+    chance, flips = random.Random(seed), int(os.environ.get("BIT_FLIPS", flips))
+    files = [path.relative_to(whole) for path in whole.rglob("*") if path.is_file() and path.stat().st_size]
+    files = sorted(file for file in files if file.parts[0] != "report" and not file.name.startswith(".lock"))
+    found, harmless, spoilt = 0, Counter(), whole.with_name("spoilt")
     for file in files:
         for _ in range(flips):
-            spoilt = tmp_path / "spoilt"
             shutil.copytree(whole, spoilt)
             data = bytearray((spoilt / file).read_bytes())
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
             (spoilt / file).write_bytes(data)
-            found = outcome(read, spoilt)
-            assert found in (expected, FOUND), f"{file}: another result, silently"
-            counts["found" if found == FOUND else "harmless"] += 1
+            result = outcome(read, spoilt)
+            assert result in (expected, FOUND), f"{file}: another result, silently"
+            found += result == FOUND
+            harmless[str(file)] += result != FOUND
             shutil.rmtree(spoilt)
-    print(kind, len(files), "files,", counts)
-    assert counts["found"] > 0
+    print(f"{len(files)} files, {found} found, {harmless.total()} harmless:", dict(+harmless))
+    return found
+
+
+@pytest.mark.parametrize("kind", ARTEFACTS)
+def test_one_flipped_bit_in_any_file_is_found_or_harmless(inputs, tmp_path, crash_seed, kind):
+    name, read = ARTEFACTS[kind]
+    whole = tmp_path / "whole"
+    shutil.copytree(inputs.directory / name, whole, ignore=shutil.ignore_patterns(".lock*", ".flat"))
+    read(whole)  # unpacked files are part of the artefact from now on
+    assert flip_bits(whole, read, read(whole), seed=crash_seed, flips=4) > 0
+
+
+@pytest.mark.parametrize("stage", ["bootstrap", "run"])
+def test_one_flipped_bit_in_any_file_of_a_run_of_stages_is_found_or_harmless(inputs, tmp_path, crash_seed, stage):
+    make, _ = STAGES[stage]
+    whole = tmp_path / "whole"
+    assert in_child(lambda: make(inputs, whole)) == 0
+
+    def read(directory):
+        make(inputs, directory)  # all is complete: the files that say so are read, nothing is made
+        return read_parts(directory)
+
+    read(whole)
+    assert flip_bits(whole, read, read(whole), seed=crash_seed, flips=1) > 0
+
+
+def test_one_flipped_bit_in_an_unfinished_data_set_changes_no_byte_of_the_finished_one(tmp_path, crash_seed):
+    options = GenerateOptions(domain="maze", settings=MAZE, tasks=9000)
+
+    def read(directory):
+        generate(options, directory)
+        return bytes_of(directory)
+
+    stopped = mock.patch("searchformer.dataset.generate._finish", side_effect=KeyboardInterrupt)
+    with stopped, pytest.raises(KeyboardInterrupt):
+        generate(options, tmp_path / "whole")
+    assert flip_bits(tmp_path / "whole", read, read(tmp_path / "straight"), seed=crash_seed, flips=1) > 0
+    fingerprints = tmp_path / "whole" / ".work" / "00000.npy"
+    data = bytearray(fingerprints.read_bytes())
+    data[len(data) // 2] ^= 1
+    fingerprints.write_bytes(data)
+    with pytest.raises(SearchformerError, match=r"00000\.npy is truncated or altered"):
+        ShardIndex.load(fingerprints.with_suffix(".npz"))
 
 
 def test_a_line_of_a_log_whose_digest_lost_its_name_is_found(tmp_path):
@@ -295,8 +358,25 @@ def test_a_line_of_a_log_whose_digest_lost_its_name_is_found(tmp_path):
         log({"step": step, "kind": "train", "loss": 0.5})
     path = tmp_path / "metrics.jsonl"
     path.write_text(path.read_text().replace("content_digest", "content_digast", 1))
-    with pytest.raises(SearchformerError, match="line 1 was altered: it has no digest, unlike other lines"):
+    with pytest.raises(SearchformerError, match="line 1 was altered"):
         read_metrics(tmp_path)
+
+
+def test_a_last_line_of_a_log_that_is_nested_too_deep_is_one_line(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"a":' * 100_000)
+    with pytest.raises(SearchformerError, match="line 1 is not JSON: its brackets are nested too deep"):
+        read_metrics(tmp_path)
+
+
+def test_a_json_file_whose_digest_lost_its_name_is_found(tmp_path):
+    write_json(tmp_path / "stages.json", {"data/maze": {"seconds": 1.0, "resumed": False}})
+    assert read_json(tmp_path / "stages.json", what="run") == {"data/maze": {"seconds": 1.0, "resumed": False}}
+    text = (tmp_path / "stages.json").read_text()
+    for bit in range(5):
+        altered = text.replace("content_digest", "content_d" + chr(ord("i") ^ 1 << bit) + "gest")
+        (tmp_path / "stages.json").write_text(altered)
+        with pytest.raises(SearchformerError, match=r"stages\.json"):
+            read_json(tmp_path / "stages.json", what="run")
 
 
 def test_a_flipped_bit_stops_selection_before_anything_is_written(inputs, tmp_path):

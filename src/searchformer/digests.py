@@ -15,8 +15,9 @@ from typing import Any
 
 from searchformer.errors import SearchformerError
 
+DIGEST_BYTES = 16
 SEAL = "content_digest"
-"""Field of a JSON object that holds the digest of all other fields."""
+"""Field of a JSON object that holds the digest of all other fields. It is the last one."""
 RECORDS = ".digests-{}.json"
 """Digests of one writer's files, until a manifest names them."""
 
@@ -27,7 +28,7 @@ _verified: dict[tuple[Any, ...], str] = {}
 def file_digest(path: Path) -> str:
     """BLAKE2b-128 of a file's bytes, as hex."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()
 
 
 def require_digest(path: Path, expected: str, *, repair: str) -> None:
@@ -57,16 +58,19 @@ def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(value: dict[str, Any], *, where: str) -> dict[str, Any]:
-    """The value without its digest; raises if the digest is not that of its content."""
-    content = {key: entry for key, entry in value.items() if key != SEAL}
-    if SEAL in value and value[SEAL] != _content_digest(content):
+    """The value without its digest; raises if the digest is not that of its content, or has lost its name."""
+    name = SEAL if SEAL in value else next(reversed(value), SEAL)
+    content = {key: entry for key, entry in value.items() if key != name}
+    found = value.get(name)
+    agrees = isinstance(found, str) and len(found) == 2 * DIGEST_BYTES and found == _content_digest(content)
+    if name in value and agrees != (name == SEAL):
         raise SearchformerError(f"{where} was altered: its content is not what its {SEAL} says; restore the file")
-    return content
+    return content if agrees else value
 
 
 def _content_digest(value: Mapping[str, Any]) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 # --- files that no manifest names yet

@@ -51,7 +51,8 @@ class ShardIndex:
         listed["fingerprint"], listed["row"] = self.fingerprints[order], order
         with replacing(fingerprints_path(path)) as temporary, open(temporary, "wb") as file:
             np.save(file, listed)
-        facts = {"rejected": self.rejected, "digests": self.digests}
+        listed_digest = file_digest(fingerprints_path(path))
+        facts = {"rejected": self.rejected, "digests": self.digests, "fingerprints": listed_digest}
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, is_test=self.is_test, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8))
 
@@ -61,6 +62,8 @@ class ShardIndex:
         try:
             with np.load(path) as stored:
                 facts, is_test = json.loads(stored["facts"].tobytes()), stored["is_test"]
+            if "fingerprints" in facts:  # older versions did not note it
+                require_digest(fingerprints_path(path), facts["fingerprints"], repair="it is made again")
             listed = np.load(fingerprints_path(path))
             fingerprints = np.empty(len(is_test), dtype=np.uint64)
             fingerprints[listed["row"]] = listed["fingerprint"]
