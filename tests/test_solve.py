@@ -353,7 +353,7 @@ def test_settings_of_the_domain_are_options_wherever_they_stand(command, tmp_pat
     order = order or ("--width", "2", "--height=2", "--domain", "tiles", "{file}")
     stdout = command(*(word.format(file=path) for word in order)).stdout
     assert " 1  .    1  2\n 3  2    3  ." in stdout
-    assert "plan    1 moves, optimal, by A*" in stdout
+    assert "plan    1 move, optimal, by A*" in stdout
 
 
 @pytest.mark.parametrize(
