@@ -11,6 +11,7 @@ from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
 from searchformer.search import Options, Searcher
+from searchformer.search.validate import codes_of
 from searchformer.tokens.grammar import write_text
 
 MAZE = {"width": 3, "height": 3, "start": [0, 0], "goal": [2, 0], "walls": [[1, 0]]}
@@ -94,6 +95,23 @@ def test_the_trace_is_judged_apart_from_the_plan(maze_judge: Judge) -> None:
     assert found.cost_errors == 1
     assert 0 < found.legal_share < 1
     assert maze_judge.judge_text(problem, plan).trace_legal is None
+
+
+def test_a_plan_can_be_judged_without_the_trace(maze_judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = maze_judge.domain.encode(MAZE)
+    _, trace, plan = write_text(maze_judge.domain, problem, Searcher(maze_judge.domain).search(problem))
+    codes = codes_of(maze_judge.domain, f"{trace} {plan}".split())
+    whole = maze_judge.judge(problem, codes, optimal_length=5)
+    assert whole.trace_legal
+
+    def compile_nothing(*_: object) -> None:
+        raise AssertionError("the trace was replayed")
+
+    monkeypatch.setattr(maze_judge.validator, "trace", compile_nothing)
+    half = maze_judge.judge(problem, codes, optimal_length=5, judge_trace=False)
+    assert half.trace_legal is None
+    for name in ("verdict", "plan_length", "trace_length", "created", "closed"):
+        assert getattr(half, name) == getattr(whole, name)
 
 
 def test_pushing_is_legal_and_walking_through_boxes_is_not(sokoban_judges: tuple[Judge, Judge]) -> None:

@@ -34,9 +34,9 @@ class SolveOptions(TaskOptions):
     animate: bool = False
     """Redraw the search step by step, on a terminal."""
     max_expansions: int = Field(default=10_000_000, ge=1)
-    """A* gives up when it closes more nodes."""
+    """A* gives up when it closes more nodes than this."""
     max_gigabytes: float = Field(default=4.0, ge=0.001)
-    """A* gives up when it takes more memory."""
+    """A* gives up when it takes more memory than this."""
 
 
 def run(
@@ -153,7 +153,7 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
     verdict = "optimal" if solution.optimal else "not optimal"
     by = model if solution.model else "A*"
     moves = len(solution.plan) - 1
-    lines = [f"plan    {moves} {'move' if moves == 1 else 'moves'}, {verdict}, by {by}"]
+    lines = [f"plan    {moves} move{'' if moves == 1 else 's'}, {verdict}, by {by}"]
     if answers:
         kinds = ", ".join(f"{answers.get(kind, 0)} {kind}" for kind in ("optimal", "feasible", "invalid"))
         lines.append(f"answers {kinds}, of {sum(answers.values())}")

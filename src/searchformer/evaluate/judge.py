@@ -56,22 +56,35 @@ class Judge:
         codes = codes_of(self.domain, answer_tokens(self.domain, problem, answer))
         return self.judge(problem, codes, optimal_length=self.optimal_length(problem))
 
-    def judge(self, problem: np.ndarray, codes: np.ndarray, *, optimal_length: int, finished: bool = True) -> Verdict:
-        """Judge an answer given as token codes. `finished` says that it ended with eos."""
+    def judge(
+        self,
+        problem: np.ndarray,
+        codes: np.ndarray,
+        *,
+        optimal_length: int,
+        finished: bool = True,
+        judge_trace: bool = True,
+    ) -> Verdict:
+        """Judge an answer given as token codes. `finished` says that it ended with eos.
+
+        Without `judge_trace` the verdict says nothing of the trace but how long it is: the kernel that replays traces
+        takes longer to compile than any other.
+        """
         validator = self.validator
         begin = validator.plan_begin(codes)
         plan_length = int(np.count_nonzero(codes == validator.keywords - 3)) or -1
         reason = self._reason(problem, codes, begin, finished=finished)
         verdict = INVALID if reason else OPTIMAL if plan_length == optimal_length else FEASIBLE
-        trace = validator.trace(problem, codes) if begin else None
+        trace = validator.trace(problem, codes) if begin and judge_trace else None
+        steps = [int(np.count_nonzero(codes[:begin] == validator.keywords - kind)) for kind in (1, 2)]
         return Verdict(
             verdict=verdict,
             reason=reason,
             plan_length=plan_length,
             optimal_length=optimal_length,
             trace_length=begin,
-            created=trace.created if trace else 0,
-            closed=trace.closed if trace else 0,
+            created=trace.created if trace else steps[0],
+            closed=trace.closed if trace else steps[1],
             trace_legal=trace.legal if trace else None,
             trace_sound=trace.sound if trace else None,
             violation=trace.violation if trace else None,

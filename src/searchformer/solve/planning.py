@@ -157,7 +157,8 @@ def _by_model(sampler: AnswerSampler, astar: Solution, *, samples: int, seed: in
     judged: list[tuple[Verdict, list[str]]] = []
     for tokens, finished in sampler.answers(samples=samples, seed=seed, limit=limit):
         codes = codes_of(task.domain, tokens)
-        verdict = judge.judge(task.problem, codes, optimal_length=len(astar.plan), finished=finished)
+        asked: dict[str, Any] = {"optimal_length": len(astar.plan), "finished": finished, "judge_trace": False}
+        verdict = judge.judge(task.problem, codes, **asked)
         judged.append((verdict, tokens))
     answers = dict(Counter(verdict.verdict for verdict, _ in judged))
     valid = [each for each in judged if each[0].verdict != INVALID]
