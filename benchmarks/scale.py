@@ -29,6 +29,7 @@ from searchformer.dataset.generate import generate
 from searchformer.dataset.options import GenerateOptions
 from searchformer.dataset.shards import ShardIndex, index_path
 from searchformer.dataset.store import Dataset
+from searchformer.dataset.supply import MakeShard
 from searchformer.engines.base import Crew, Engine, MakeJob
 from searchformer.engines.local import LocalEngine
 
@@ -138,15 +139,20 @@ def answers_in(directory: Path) -> list[Any]:
 
 
 class Metered:
-    """A job, and a file with the processor seconds of its process: when it was ready, and after the last item."""
+    """A job that makes shards, and a file with the processor seconds of its process until and since it was warm."""
 
     def __init__(self, make: MakeJob, directory: Path) -> None:
+        began = time.process_time()
         self.job, self.file = make(), directory / str(os.getpid())
+        with tempfile.TemporaryDirectory() as place:
+            list(self.job(MakeShard(Path(place), 0, 100)))  # kernels are loaded when they are first called
         self.ready = time.process_time()
+        self.making = self.ready - began
 
     def __call__(self, item: Any) -> Generator[Any, None, Any]:
         result = yield from self.job(item)
-        self.file.write_text(json.dumps({"work": time.process_time() - self.ready, "start": self.ready}))
+        work = time.process_time() - self.ready
+        self.file.write_text(json.dumps({"work": work, "making": self.making, "start": self.ready}))
         return result
 
 
@@ -170,8 +176,9 @@ class MeteredEngine:
 def weak_scaling(engine: Engine, workers: list[int], tasks: int) -> dict[int, dict[str, float]]:
     """As many tasks per worker, for more workers: processor time of the workers and of the driver per task.
 
-    Efficiency is the cost of a task with the first number of workers by that with this one. Starting a worker is left
-    out, and told apart: it does not grow with the data set. The time on the clock is for machines that are idle.
+    Efficiency is the workers' cost of a task with the first number of them by that with this one. Starting a worker is
+    told apart, as it does not grow with the data set, and so is the driver, which on Ray asks how far workers are twice
+    a second: on a busy machine its cost grows with the time on the clock.
     """
     found: dict[int, dict[str, float]] = {}
     for count in workers:
@@ -184,7 +191,7 @@ def weak_scaling(engine: Engine, workers: list[int], tasks: int) -> dict[int, di
             driver, clock = time.process_time() - mine, time.monotonic() - clock
             meter = {int(path.name): json.loads(path.read_text()) for path in meters.iterdir()}
             if own := meter.get(os.getpid()):  # one worker is the driver itself
-                driver -= own["work"]
+                driver -= own["making"] + own["work"]
             work = sum(one["work"] for one in meter.values())
             each = {"worker_us": 1e6 * work / options.tasks, "driver_us": 1e6 * driver / options.tasks}
             starts = [one["start"] for process, one in meter.items() if process != os.getpid()]
@@ -193,8 +200,7 @@ def weak_scaling(engine: Engine, workers: list[int], tasks: int) -> dict[int, di
                 "start_seconds_of_a_worker": round(sum(starts) / len(starts), 2) if starts else 0.0,
                 "clock_seconds": round(clock, 1),
             }
-            cost = {number: one["worker_us"] + one["driver_us"] for number, one in found.items()}
-            found[count]["efficiency"] = round(cost[workers[0]] / cost[count], 3)
+            found[count]["efficiency"] = round(found[workers[0]]["worker_us"] / found[count]["worker_us"], 3)
     return found
 
 
