@@ -130,7 +130,7 @@ def tasks(
     /,
     *,
     out: NewDirectory,
-    like: Annotated[Path | None, Parameter(help="A model or data set: the same settings and vocabulary.")] = None,
+    like: Annotated[Path | None, Parameter(help="A data set or model whose settings and tokens to take.")] = None,
     options: Annotated[TaskImportOptions, Flat] = TaskImportOptions(),
     as_json: Json = False,
     **settings: Settings,
@@ -141,12 +141,16 @@ def tasks(
     out and counted.
     """
     from searchformer.commands.options import domain_settings
+    from searchformer.dataset.store import MANIFEST
     from searchformer.domains import make_domain
     from searchformer.errors import SearchformerError
     from searchformer.interop.published import read_language
     from searchformer.interop.tasks import import_tasks, read_tasks
+    from searchformer.pretrained import resolve_model
     from searchformer.search import Options
 
+    if like and not like.is_file() and not (like / MANIFEST).exists():
+        like = resolve_model(like)
     language = read_language(str(like)) if like else None
     if language and language.domain not in (None, domain):
         raise SearchformerError(f"{like} is of the domain {language.domain}; asked for is {domain}")
