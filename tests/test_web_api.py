@@ -213,7 +213,7 @@ def test_the_page_opens_without_an_answer_where_another_model_would_be_asked(mon
 def test_a_task_is_shown_for_what_its_typical_good_answer_saves():
     good = read_example().right.model_copy(update={"trace_tokens": 50})
     longer, untrue = good.model_copy(update={"trace_tokens": 60}), good.model_copy(update={"sound": False})
-    runs = [good.model_copy(update={"trace_tokens": tokens}) for tokens in (70, 90)]
+    runs = [70, 90]
     mostly_good = Candidate(None, [longer, good, untrue, longer], runs)
     assert (mostly_good.typical, mostly_good.saved) == (longer, 0.25)
     assert Candidate(None, [good, untrue], runs).saved == 0

@@ -295,9 +295,7 @@ def test_algorithms_and_ties_can_be_chosen(page):
     expect(page.locator(".card.left .who")).to_have_text("Dijkstra")
     expect(page.locator("h1")).to_have_text("Dijkstra and a Transformer search the same maze")
     page.locator("[name=ties]").check()
-    page.wait_for_timeout(300)
-    assert "ties=true" in page.url
-    assert "algorithm=dijkstra" in page.url
+    until(page, "location.hash.includes('ties=true') && location.hash.includes('algorithm=dijkstra')")
 
 
 # --- the model
@@ -566,8 +564,7 @@ def test_a_game_and_a_sample_of_answers_have_links_too(page):
     page.locator("#tab-play").click()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(400)
-    assert "moves=dr" in page.url
+    until(page, "location.hash.includes('moves=dr')")
     page.goto(page.url.replace("/#", "/?again#") + "&samples=2")
     expect(page.locator("#panel-play [data-out=moves]")).to_have_text("2")
     expect(page.locator("#panel-samples .chip")).to_have_count(2, timeout=SLOW)

@@ -14,7 +14,8 @@ from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import write_text
 from searchformer.pretrained import packaged_models
-from searchformer.solve import make_task, random_task
+from searchformer.search import Searcher
+from searchformer.solve import Task, make_task, random_task
 from searchformer.solve.planning import LONGEST_ANSWER, AnswerSampler
 from searchformer.web.models import ModelEntry, Models
 from searchformer.web.records import Example, Search, SearchRequest
@@ -48,7 +49,8 @@ class Candidate:
 
     record: Any
     answers: list[Search]
-    runs: list[Search]
+    runs: list[int]
+    """Trace tokens of A*'s searches, by seed."""
 
     @property
     def good(self) -> list[Search]:
@@ -71,7 +73,7 @@ class Candidate:
     @property
     def mean_run(self) -> float:
         """Mean length of A*'s searches."""
-        return mean(run.trace_tokens for run in self.runs)
+        return mean(self.runs)
 
 
 def make_example(*, candidates: int = CANDIDATES) -> Example:
@@ -86,8 +88,9 @@ def make_example(*, candidates: int = CANDIDATES) -> Example:
     best = max(_candidates(entry, records), key=lambda each: each.saved)
     if best.saved <= 0:
         raise SearchformerError(f"{found.name} saves nothing on any of {candidates} tasks; raise the number of tasks")
-    seed = min(range(ASTAR_RUNS), key=lambda seed: abs(best.runs[seed].trace_tokens - best.mean_run))
-    return Example(task=best.record, seed=seed, left=best.runs[seed], right=best.typical, model_digest=entry.digest)
+    seed = min(range(ASTAR_RUNS), key=lambda seed: abs(best.runs[seed] - best.mean_run))
+    left = Searches().run(make_task(best.record), SearchRequest(task=best.record, seed=seed))
+    return Example(task=best.record, seed=seed, left=left, right=best.typical, model_digest=entry.digest)
 
 
 def _candidates(entry: ModelEntry, records: list[Any]) -> list[Candidate]:
@@ -97,8 +100,8 @@ def _candidates(entry: ModelEntry, records: list[Any]) -> list[Candidate]:
 
     searches, engine = Searches(), Engine(*load_model(entry.directory), precision="fp32")
     asked = [AnswerSampler.open(entry.directory, make_task(record)) for record in records]
-    runs = [[_run(searches, record, seed) for seed in range(ASTAR_RUNS)] for record in records]
-    longest = LONGEST_ANSWER * max(len(run.tokens) for each in runs for run in each)
+    runs = [_astar_lengths(each.task) for each in asked]
+    longest = LONGEST_ANSWER * max(max(lengths) for lengths in runs)
     answers: list[list[Search]] = [[] for _ in records]
     for answer in engine.sample_all([each.prompt for each in asked], samples=SAMPLES, max_tokens=longest):
         tokens, finished = engine.vocabulary.decode(answer.tokens), answer.finish == "eos"
@@ -108,8 +111,10 @@ def _candidates(entry: ModelEntry, records: list[Any]) -> list[Candidate]:
     return [Candidate(*each) for each in zip(records, answers, runs, strict=True)]
 
 
-def _run(searches: Searches, record: Any, seed: int) -> Search:
-    return searches.run(make_task(record), SearchRequest(task=record, seed=seed))
+def _astar_lengths(task: Task) -> list[int]:
+    """Trace tokens of the searches that the page shows for the first seeds."""
+    searcher = Searcher(task.domain)
+    return [searcher.trace_length(task.problem, seed=seed) for seed in range(ASTAR_RUNS)]
 
 
 if __name__ == "__main__":

@@ -28,11 +28,17 @@ export function searchState(search, count) {
   return { nodes, plan, wrong, closed, created, current, tokens, finished: search ? shown === search.steps.length : false };
 }
 
+/** Why a step is marked; nothing if it is not. */
+export function wrongText(step) {
+  if (!step?.wrong) return "";
+  return step.unsound ? `unsound: ${step.wrong}` : `not A*'s order: ${step.wrong}`;
+}
+
 function palette() {
   const style = getComputedStyle(document.documentElement);
   const named = (name) => style.getPropertyValue(`--${name}`).trim();
   return Object.fromEntries(["floor", "line", "wall", "start", "goal", "frontier", "frontier-edge", "early", "late", "current",
-    "plan", "plan-casing", "wrong", "box", "box-done", "dock", "ink", "look", "cursor"].map((name) => [name, named(name)]));
+    "plan", "plan-casing", "wrong", "right", "box", "box-done", "dock", "ink", "look", "cursor"].map((name) => [name, named(name)]));
 }
 
 function mixColours(from, to, share) {
@@ -118,10 +124,11 @@ export class Board {
       if (this.view.cells) this.paintWorker(context, middle(placed[0]), side, colours);
     }
     const marked = new Map();
-    for (const step of state.wrong) if (step.cells.length) marked.set(cellKey(step.cells[0]), step);
+    for (const step of state.wrong) if (step.cells.length && !marked.get(cellKey(step.cells[0]))?.unsound) marked.set(cellKey(step.cells[0]), step);
     for (const step of marked.values()) {
-      context.globalAlpha = step === state.current || state.wrong.length < 4 ? 1 : 0.45;
-      this.paintWrong(context, middle(step.cells[0]), side, step.unsound, colours);
+      context.globalAlpha = step === state.current || state.wrong.length < 4 ? 1 : 0.6;
+      if (step.unsound) this.paintUntrue(context, middle(step.cells[0]), side, colours);
+      else this.paintDisorder(context, step.cells[0], side, colours);
     }
     context.globalAlpha = 1;
     if (state.current?.cells.length && !state.finished && state.current.kind !== "plan") {
@@ -222,8 +229,19 @@ export class Board {
     for (const offset of [-0.09, 0.09]) this.paintDisc(context, [x + side * offset, y - side * 0.05], side * 0.045, colours["plan-casing"]);
   }
 
-  paintWrong(context, [x, y], side, unsound, colours) {
-    const arm = side * (unsound ? 0.15 : 0.08);
+  /** True, but not in A*'s order: a corner, which says less than a cross. */
+  paintDisorder(context, [x, y], side, colours) {
+    const [right, top] = [(x + 1) * side - side * 0.1, y * side + side * 0.1], length = side * 0.24;
+    context.fillStyle = colours.right;
+    context.beginPath();
+    context.moveTo(right, top);
+    context.lineTo(right - length, top);
+    context.lineTo(right, top + length);
+    context.fill();
+  }
+
+  paintUntrue(context, [x, y], side, colours) {
+    const arm = side * 0.15;
     context.strokeStyle = colours.wrong;
     context.lineCap = "round";
     context.lineWidth = Math.max(1.5, side * 0.08);

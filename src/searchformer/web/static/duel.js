@@ -1,6 +1,6 @@
 // Two searches of one task side by side, with one timeline: boards, counters, race bars, token streams, verdicts.
 import { cellKey } from "./grid.js";
-import { Board, searchState } from "./board.js";
+import { Board, searchState, wrongText } from "./board.js";
 import { Player, playerControls } from "./player.js";
 import { Stream } from "./stream.js";
 
@@ -29,8 +29,8 @@ export function honestyText(search) {
 }
 
 const LEGEND = {
-  frontier: "frontier", heat: "closed, early to late", current: "now", plan: "plan", wrong: "wrong step",
-  mark: "limit: shortest search that finds the plan",
+  frontier: "frontier", heat: "closed, early to late", current: "now", plan: "plan",
+  disorder: "not in A*'s order", wrong: "untrue step", mark: "limit: shortest search that finds the plan",
 };
 
 function legend() {
@@ -156,8 +156,9 @@ export class Duel {
       card.limit.hidden = !shortest;
       const done = state.finished && search?.verdict;
       card.card.classList.toggle("done", Boolean(done));
+      card.card.classList.toggle("disorder", !done && Boolean(state.current?.wrong) && !state.current.unsound);
       card.card.dataset.verdict = done ? search.verdict : "";
-      card.verdict.textContent = done ? verdictText(search) : state.current?.wrong ?? card.waiting;
+      card.verdict.textContent = done ? verdictText(search) : wrongText(state.current) || card.waiting;
       card.verdict.title = done ? honestyText(search) : "";
       card.canvas.setAttribute("aria-label", this.describe(side, state));
     }

@@ -3,6 +3,7 @@ import { ask, post } from "./api.js";
 import { element, verdictText } from "./duel.js";
 
 const BINS = 24;
+const FARTHEST = 1.5;  // times A*'s longest search: longer ones are counted in the last bar
 const INVITATION = "Ask the model many times: how long are its searches, and how many of its plans are shortest?";
 
 export class Samples {
@@ -65,7 +66,7 @@ export class Samples {
   draw(samples) {
     if (!this.lengths) return;
     const own = this.answers.map((answer) => answer.trace_tokens), astar = this.lengths.trace_tokens, limit = this.lengths.shortest_search;
-    const most = Math.max(...own, ...astar, limit, 1), width = most / BINS;
+    const longest = Math.max(...own, ...astar, limit, 1), most = Math.min(longest, FARTHEST * Math.max(...astar, limit, 1)), width = most / BINS;
     const bin = (value) => Math.min(BINS - 1, Math.floor(value / width));
     const counts = (values) => values.reduce((all, value) => { all[bin(value)]++; return all; }, Array(BINS).fill(0));
     const [a, b] = [counts(astar), counts(own)], tallest = Math.max(...a.map((n) => n / astar.length), ...b.map((n) => n / Math.max(own.length, 1)), 0.01);
@@ -76,14 +77,15 @@ export class Samples {
         bar.style.height = `${100 * share / tallest}%`;
         column.append(bar);
       }
-      column.title = `${Math.round(at * width)} to ${Math.round((at + 1) * width)} tokens: A* ${number}, model ${b[at]}`;
+      const to = longest > most && at === BINS - 1 ? longest : (at + 1) * width;
+      column.title = `${Math.round(at * width)} to ${Math.round(to)} tokens: A* ${number}, model ${b[at]}`;
       return column;
     });
     const mark = element("b", "limit");
     mark.style.left = `${100 * limit / most}%`;
     mark.append(element("span", "", `limit ${limit}`));
     const axis = element("div", "axis");
-    axis.append(element("span", "", "0"), element("span", "", `${Math.round(most)} trace tokens`));
+    axis.append(element("span", "", "0"), element("span", "", `${Math.round(most)} tokens of search${longest > most ? " or more" : ""}`));
     const plot = element("div", "plot");
     plot.append(...columns, mark);
     this.chart.replaceChildren(plot, axis);

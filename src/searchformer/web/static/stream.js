@@ -1,5 +1,5 @@
 // The token stream beside a board: a line per step, the current one in view, wrong ones marked with the reason.
-import { stepEnd } from "./board.js";
+import { stepEnd, wrongText } from "./board.js";
 
 export class Stream {
   /** `onHover(step number or null)`, `onPick(step number)`. */
@@ -50,7 +50,7 @@ export class Stream {
     }
     if (step.wrong) {
       const reason = document.createElement("em");
-      reason.textContent = step.unsound ? `unsound: ${step.wrong}` : `not A*'s order: ${step.wrong}`;
+      reason.textContent = wrongText(step);
       row.classList.add(step.unsound ? "unsound" : "disorder");
       row.append(reason);
     }
