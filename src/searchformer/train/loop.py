@@ -256,6 +256,8 @@ class _Training:
         manifest = self.dataset.manifest
         validated = {} if self.best is None else {"steps_done": self.step, "validation_loss": self.best.loss}
         merged = [part["settings"] for part in manifest.config.get("merged", [])]
+        if self.options.init_from and not merged:  # fine-tuned on some of the tasks that it knows
+            merged = read_model_config(model_directory(self.options.init_from))[1].get("merged", [])
         return validated | {
             "size": self.options.model,
             "parameters": self.model.parameter_count,
