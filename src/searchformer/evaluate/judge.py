@@ -76,15 +76,18 @@ class Judge:
         reason = self._reason(problem, codes, begin, finished=finished)
         verdict = INVALID if reason else OPTIMAL if plan_length == optimal_length else FEASIBLE
         trace = validator.trace(problem, codes) if begin and judge_trace else None
-        steps = [int(np.count_nonzero(codes[:begin] == validator.keywords - kind)) for kind in (1, 2)]
+
+        def written(kind: int) -> int:
+            return int(np.count_nonzero(codes[:begin] == validator.keywords - kind))
+
         return Verdict(
             verdict=verdict,
             reason=reason,
             plan_length=plan_length,
             optimal_length=optimal_length,
             trace_length=begin,
-            created=trace.created if trace else steps[0],
-            closed=trace.closed if trace else steps[1],
+            created=trace.created if trace else written(1),
+            closed=trace.closed if trace else written(2),
             trace_legal=trace.legal if trace else None,
             trace_sound=trace.sound if trace else None,
             violation=trace.violation if trace else None,
