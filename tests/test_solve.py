@@ -294,7 +294,7 @@ def test_a_step_network_solves_before_and_after_it_is_packaged(command, maze_fil
         assert (record["planner"], record["moves"], record["answers"]) == ("model", "ddrr", {"optimal": 4})
     (before, _), (after, _) = load_model(model), load_model(packaged)
     assert torch.equal(before.token_kinds, after.token_kinds)
-    assert after.decoder.head.superseded.dtype == torch.float32
+    assert after.decoder.head.copy_bias.dtype == torch.float32
 
 
 def test_the_model_card_says_what_was_trained_and_measured(skilled, tmp_path):

@@ -14,7 +14,7 @@ from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_json
 from searchformer.model import SIZES, ModelConfig, Transformer, load_model, make_config, read_model_config, save_model
-from searchformer.model.head import LEAST_MASS
+from searchformer.model.head import BIAS_SCALE, LEAST_MASS
 from searchformer.model.layers import mix_with_earlier
 from searchformer.rollout import Answer, Engine, Prompt, Sampling, sample_naively
 from searchformer.rollout.cpu import CpuBackend
@@ -80,6 +80,14 @@ def difference(words, token, other):
     return numbers[0] - numbers[1] if len(numbers) == 2 and len(kinds) == 1 else None
 
 
+def first_numbers(cutter, words, prompt):
+    """The numbers in the first piece of a prompt that has any."""
+    for piece in cutter.prompts(prompt[None], np.array([len(prompt)])).ids[0]:
+        if numbers := [token for token in piece.tolist() if token >= 0 and words.tokens[token].isdigit()]:
+            return numbers[: cutter.places - 1]
+    return []
+
+
 def mixture_by_hand(model, words, prompt, response):
     """Probabilities of every token at every target of one sequence, written as one would explain them."""
     cutter, head, vocabulary, near = model.cutter, model.decoder.head, model.config.vocabulary, model.config.near
@@ -89,16 +97,18 @@ def mixture_by_hand(model, words, prompt, response):
         piece[piece >= 0].tolist() for piece in cutter.responses(response[None], np.array([len(response)])).ids[0]
     ]
     states = [int(cutter.identities(np.pad(piece, (0, 9), constant_values=-1)[: cutter.places])) for piece in pieces]
+    begun = [[BOS, *first_numbers(cutter, words, prompt)], *pieces]
     keys_TD, found = head.copy_key(head.copy_norm(hidden_TD)), []
     for t, piece in enumerate(pieces):
         known_D = head.copy_norm(hidden_TD[t] + head.embedding.weight[piece[0]])
         query_D, gates_P = head.copy_query(known_D), torch.sigmoid(head.copy_gate(known_D))
         scores = [float(query_D @ keys_TD[s]) / math.sqrt(model.config.dim) for s in range(t + 1)]
-        for s in range(1, t + 1):  # input s holds piece s - 1
-            if states[s - 1] and states[s - 1] in states[s:t]:
-                scores[s] += float(head.superseded)
+        for s in range(t + 1):  # input s holds piece s - 1
+            scores[s] += BIAS_SCALE * float(head.copy_bias[cutter.kinds[piece[0]], cutter.kinds[begun[s][0]]])
+            if s and states[s - 1] and states[s - 1] in states[s:t]:
+                scores[s] = -math.inf
         attention = torch.softmax(torch.tensor(scores), dim=0)
-        reference = ([[]] + [each for each in pieces[:t] if words.tokens[each[0]] != "create"])[-1]
+        reference = [each for each in begun[: t + 1] if words.tokens[each[0]] != "create"][-1]
         for place in range(len(piece)):
             x_D = hidden_TD[t] + head.place[place]
             for before in range(place):
@@ -252,7 +262,8 @@ def test_token_networks_are_stored_with_the_fields_that_older_versions_know(stor
     directory = stored[1]
     assert set(json.loads((directory / "token/config.json").read_text())["shape"]) == known
     found = set(json.loads((directory / "step/config.json").read_text())["shape"])
-    assert found - known == {"unit", "shift", "number_heads", "near", "places", "plan_places", "prompt_places"}
+    step_fields = {"unit", "step_format", "shift", "number_heads", "near", "places", "plan_places", "prompt_places"}
+    assert found - known == step_fields
     assert ModelConfig.model_config["extra"] == "forbid"
     later = read_json(directory / "token/config.json", what="model")
     later["shape"]["unheard_of"] = 1

@@ -94,13 +94,13 @@ def test_every_prompt_is_cut_as_the_obvious_loop_does_and_joined_again(cutting):
 
 @given(cuttings())
 @settings(max_examples=100, deadline=None)
-def test_identities_are_equal_where_the_same_state_stands_at_the_same_places(cutting):
+def test_identities_are_equal_where_the_same_node_stands_at_the_same_places(cutting):
     cutter, ids, lengths = cutting
     pieces = cutter.responses(ids, lengths).ids.reshape(-1, cutter.places)
 
     def state(piece):
         named = [(place, token) for place, token in enumerate(piece.tolist()) if token > EOS]
-        return tuple(pair for pair in named if cutter.kinds[pair[1]] in (NUMBER, WORD))
+        return tuple(pair for pair in named if cutter.kinds[pair[1]] in (NUMBER, WORD, COST))
 
     found = cutter.identities(pieces)
     states = [state(piece) for piece in pieces]
@@ -142,18 +142,18 @@ def pieces_of(cutter, responses):
     return sum(int(cutter.responses(each[None], np.array([len(each)])).counts[0]) for each in responses)
 
 
-def test_closing_a_node_and_creating_it_again_name_the_state_that_was_created(smallest):
+def test_closing_a_node_and_creating_it_again_name_the_node_that_was_created(smallest):
     searches = searches_of(smallest, tasks=1)
     vocabulary, (response,) = searches.vocabulary, searches.responses
     cutter = Cutter(token_kinds(vocabulary), *searches.places)
     cut = cutter.responses(response[None], np.array([len(response)]))
-    identities, by_state = cutter.identities(cut.ids)[0], {}
+    identities, by_node = cutter.identities(cut.ids)[0], {}
     for piece, identity in zip(as_lists(cut, 0), identities, strict=True):
         if piece[0] in (vocabulary.ids["create"], vocabulary.ids["close"]):
-            by_state.setdefault(tuple(piece[1:-2]), set()).add(identity)  # between the keyword and two costs
-    assert len(by_state) > 2
-    assert all(len(found) == 1 for found in by_state.values())
-    assert len(set.union(*by_state.values())) == len(by_state)
+            by_node.setdefault(tuple(piece[1:]), set()).add(identity)  # behind the keyword
+    assert len(by_node) > 2
+    assert all(len(found) == 1 for found in by_node.values())
+    assert len(set.union(*by_node.values())) == len(by_node)
 
 
 @pytest.mark.parametrize(

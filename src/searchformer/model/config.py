@@ -12,6 +12,8 @@ from searchformer.errors import SearchformerError, cut, shown
 
 HEAD_BLOCKS = 1
 """Residual blocks of a step network's head."""
+STEP_FORMAT = 2
+"""What the weights of step networks mean: raised whenever those of earlier versions would be misread."""
 
 
 class ModelConfig(BaseModel):
@@ -80,7 +82,21 @@ class ModelConfig(BaseModel):
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
         optional = STEP_FIELDS if self.unit == "token" else ("symbols",)
         defaults = {name: type(self).model_fields[name].default for name in optional}
-        return self.model_dump(exclude={name for name, value in defaults.items() if getattr(self, name) == value})
+        fields = self.model_dump(exclude={name for name, value in defaults.items() if getattr(self, name) == value})
+        return fields | ({"step_format": STEP_FORMAT} if self.unit == "step" else {})
+
+    @classmethod
+    def from_stored(cls, fields: dict[str, Any]) -> "ModelConfig":
+        """The shape that `stored` wrote; raises for step networks whose weights mean something else now."""
+        fields = dict(fields)
+        found = fields.pop("step_format", 1)
+        if fields.get("unit") == "step" and found != STEP_FORMAT:
+            age = "an earlier" if isinstance(found, int) and found < STEP_FORMAT else "a later"
+            raise SearchformerError(
+                f"a step network of {age} version of searchformer, which reads steps in another way: train it again, "
+                "or use that version"
+            )
+        return cls.model_validate(fields)
 
     @property
     def head_dim(self) -> int:

@@ -2,8 +2,9 @@
 
 Two distributions are mixed, with a gate for every place but the first, which is the keyword's. One comes from a small
 network. The other copies: an attention over earlier pieces, of which those that disagree with the tokens written so far
-are left out, keywords apart. (To close a node is to write again what was created.) The attention knows which pieces
-have been superseded, because their state has come up again since: the created ones that are left are the open nodes.
+are left out, keywords apart. (To close a node is to write again what was created.) Pieces that have been superseded,
+because their node has come up again since, are left out too: the created ones that remain are the open nodes. Which
+keyword copies from which (a close from a create, never from a close) is a table of its own: learnt in a few steps.
 
 Numbers are read and written twice: as tokens, and relative to the number at the same place of a reference, the last
 piece that creates nothing. (A child is one cell away from the node that was closed, and costs one more.)
@@ -22,9 +23,12 @@ from torch.nn import functional
 from searchformer.model.config import HEAD_BLOCKS, ModelConfig
 from searchformer.model.inputs import Inputs, Sources
 from searchformer.model.layers import Linear, RMSNorm
+from searchformer.tokens.steps import KINDS
 
-LEAST_MASS = 1e-3
+LEAST_MASS = 1e-5
 """Copying counts for less where the earlier pieces that agree with what is written had less attention than this."""
+BIAS_SCALE = 5.0
+"""What is added to scores by keywords is so many times the weights: it soon rules out what never happens."""
 TINY = 1e-30
 
 
@@ -82,7 +86,7 @@ class StepHead(nn.Module):
         self.copy_query = Linear(config.dim, config.dim)
         self.copy_key = Linear(config.dim, config.dim)
         self.copy_gate = Linear(config.dim, config.places)
-        self.superseded = nn.Parameter(torch.empty(1))
+        self.copy_bias = nn.Parameter(torch.empty(KINDS, KINDS))
 
     # --- writing with a network
 
@@ -124,12 +128,15 @@ class StepHead(nn.Module):
         return hidden_BTD + functional.embedding(keywords_BT, self.embedding.weight)
 
     def attention(self, hidden_BTD: Tensor, known_BTD: Tensor, sources: Sources) -> Tensor:
-        """How much each position looks at each earlier piece, [B, T, T]."""
+        """How much each position looks at each earlier piece that has not been superseded, [B, T, T]."""
         queries_BTD, keys_BTD = self.copy_query(self.copy_norm(known_BTD)), self.copy_key(self.copy_norm(hidden_BTD))
-        scores_BTT = queries_BTD @ keys_BTD.mT / math.sqrt(self.dim) + self.superseded * sources.superseded_BTT
-        length = hidden_BTD.shape[1]
-        later_TT = torch.ones(length, length, dtype=torch.bool, device=hidden_BTD.device).triu_(1)
-        return torch.softmax(scores_BTT.masked_fill(later_TT, -math.inf), dim=-1)
+        scores_BTT = queries_BTD @ keys_BTD.mT / math.sqrt(self.dim) + self.bias(sources)
+        return torch.softmax(scores_BTT.masked_fill(sources.hidden_BTT, -math.inf), dim=-1)
+
+    def bias(self, sources: Sources) -> Tensor:
+        """What the keywords of the piece to write and of the source add to scores, [B, T, T]."""
+        is_kind_BTK = functional.one_hot(sources.earlier_kinds_BT, KINDS).to(self.copy_bias)
+        return functional.embedding(sources.kinds_BT, BIAS_SCALE * self.copy_bias) @ is_kind_BTK.mT
 
     def gates(self, known_LD: Tensor) -> Tensor:
         """How much copying counts at each place, [..., P]; not at all at the first, whose gate is never used."""

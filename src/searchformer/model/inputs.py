@@ -12,7 +12,6 @@ from torch import Tensor
 
 from searchformer.tokens.steps import NOTHING, Cutter, next_alike
 from searchformer.tokens.symbols import Symbols
-from searchformer.tokens.vocabulary import BOS
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,12 @@ class Sources:
     """int64: how many tokens of the piece to write (first T) agree with an earlier one (second T) before they differ,
     where first tokens, which are keywords, count as alike; P + 1 more where the earlier piece is at its end there, and
     2 P + 2 where there is nothing to copy at all."""
-    superseded_BTT: Tensor
-    """bool: the earlier piece's state has come up again since."""
+    hidden_BTT: Tensor
+    """bool: the piece comes later, or its node has come up again since: not to be copied."""
+    kinds_BT: Tensor
+    """int64: the kind of the keyword of the piece to write."""
+    earlier_kinds_BT: Tensor
+    """int64: the kind of the keyword of each input."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Inputs:
     prompt_lengths_B: Tensor | None
     """None when all prompts are of the same length, so that attention needs no mask."""
     inputs_BTP: Tensor
-    """What the decoder reads at each position: the piece before; bos at first."""
+    """What the decoder reads at each position: the piece before; at first `Cutter.first_inputs`."""
     references_BTP: Tensor | None
     """The piece that numbers are written relative to (`Cutter.references`); None for token networks."""
     pieces_BTP: Tensor
@@ -77,11 +80,12 @@ def make_inputs(
         prompt_pieces, prompt_counts = cut.ids, cut.counts
         answer = cutter.responses(responses, response_lengths)
         pieces, real = answer.ids, answer.ids != NOTHING
-        inputs = decoder_inputs(pieces)
+        inputs = decoder_inputs(pieces, cutter.first_inputs(prompt_pieces))
         references = cutter.references(inputs)
         alike = np.full(pieces.shape[:2], pieces.shape[1])
         alike[:, 1:] = next_alike(cutter.identities(pieces[:, :-1])) + 1
-        sources = make_sources(tensor(inputs), tensor(pieces), tensor(alike))
+        kinds = [tensor(cutter.kinds[np.maximum(ids[:, :, 0], 0)].astype(np.int64)) for ids in (pieces, inputs)]
+        sources = make_sources(tensor(inputs), tensor(pieces), tensor(alike), *kinds)
     counts = response_lengths - 1
     targets = pieces[real]
     shared = symbols.log_sizes[targets]
@@ -100,16 +104,15 @@ def make_inputs(
     )
 
 
-def decoder_inputs(pieces: np.ndarray) -> np.ndarray:
-    """What the decoder reads at position t: piece t - 1, at first bos."""
-    inputs = np.full_like(pieces, NOTHING)
-    inputs[:, 0, 0] = BOS
-    inputs[:, 1:] = pieces[:, :-1]
-    return inputs
+def decoder_inputs(pieces: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """What the decoder reads at position t: piece t - 1, at first `first` [B, P]."""
+    return np.concatenate([first[:, None], pieces[:, :-1]], axis=1)
 
 
-def make_sources(earlier_BTP: Tensor, pieces_BTP: Tensor, next_alike_BT: Tensor) -> Sources:
-    """How the pieces to write agree with earlier ones; `next_alike_BT` says at which input a state comes again."""
+def make_sources(
+    earlier_BTP: Tensor, pieces_BTP: Tensor, next_alike_BT: Tensor, kinds_BT: Tensor, earlier_kinds_BT: Tensor
+) -> Sources:
+    """How the pieces to write agree with earlier ones; `next_alike_BT` says at which input a node comes again."""
     length, places = pieces_BTP.shape[1:]
     at_T = torch.arange(length, device=pieces_BTP.device)
     matching_BTT = torch.ones((len(pieces_BTP), length, length), dtype=torch.int64, device=pieces_BTP.device)
@@ -122,5 +125,7 @@ def make_sources(earlier_BTP: Tensor, pieces_BTP: Tensor, next_alike_BT: Tensor)
     nothing_BTT = (at_T[:, None] < at_T) | (at_T == 0)  # later pieces, and bos
     return Sources(
         matching_BTT=matching_BTT.masked_fill(nothing_BTT, 2 * places + 2),
-        superseded_BTT=at_T[None, :, None] >= next_alike_BT[:, None, :],
+        hidden_BTT=(at_T[:, None] < at_T) | (at_T[None, :, None] >= next_alike_BT[:, None, :]),
+        kinds_BT=kinds_BT,
+        earlier_kinds_BT=earlier_kinds_BT,
     )

@@ -48,7 +48,7 @@ def look_inside(model: Transformer, prompt: np.ndarray, answer: np.ndarray) -> I
         to_prompt=watch.weights(cross=True),
         to_answer=watch.weights(cross=False),
         prompt_pieces=_cut_like(inputs.prompts_BSP[0], prompt_ids[0]),
-        answer_pieces=_cut_like(inputs.inputs_BTP[0], asked[0]),
+        answer_pieces=[[BOS], *_cut_like(inputs.inputs_BTP[0, 1:], asked[0, 1:])],
     )
 
 

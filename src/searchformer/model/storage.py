@@ -30,11 +30,9 @@ def read_model_config(directory: Path | str) -> tuple[ModelConfig, dict[str, Any
     path = Path(directory) / CONFIG
     stored = read_json(path, what="model")
     try:
-        if stored["shape"].get("unit") == "step" and "near" not in stored["shape"]:
-            raise SearchformerError(
-                f"{path}: step networks of earlier versions read steps in another way; train it again"
-            )
-        return ModelConfig.model_validate(stored["shape"]), dict(stored["trained"])
+        return ModelConfig.from_stored(stored["shape"]), dict(stored["trained"])
+    except SearchformerError as error:
+        raise SearchformerError(f"{path}: {error}") from None
     except ValidationError as error:
         raise SearchformerError(f"{path} does not describe a model: {first_error(error)}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -27,8 +27,6 @@ from searchformer.tokens.vocabulary import Vocabulary
 
 SMALL_EMBEDDING = 0.4
 """Standard deviation of a step network's embeddings, of which several are added, at the start."""
-SUPERSEDED = -2.0
-"""What a step network's copying adds to the score of a superseded piece, at the start."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class Transformer(nn.Module):
                 nn.init.zeros_(module.shift)
             elif isinstance(module, StepHead):
                 nn.init.normal_(module.place, std=SMALL_EMBEDDING, generator=generator)
-                nn.init.constant_(module.superseded, SUPERSEDED)
+                nn.init.zeros_(module.copy_bias)
                 nn.init.zeros_(module.near)
                 nn.init.zeros_(module.near_output.weight)
 

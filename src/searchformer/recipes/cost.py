@@ -19,7 +19,7 @@ from searchformer.model.config import HEAD_BLOCKS, ModelConfig, make_config
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, TrainRun
 from searchformer.recipes.recipe import DataSpec, Recipe, errors_of
 from searchformer.search import Sampler
-from searchformer.tokens.steps import KEYWORD, WORD, longest_piece, token_kinds
+from searchformer.tokens.steps import KEYWORD, KINDS, WORD, longest_piece, token_kinds
 from searchformer.tokens.symbols import costs_of, symbols_for
 from searchformer.train.options import BATCH_SIZES, STEPS
 
@@ -285,7 +285,7 @@ def parameters(shape: ModelConfig) -> int:
         blocks = HEAD_BLOCKS * (4 * d * d + d)
         offsets = 2 * shape.near + 1
         near = (shape.places * offsets + 1 + offsets) * d
-        head = blocks + 2 * d * d + 2 * shape.places * d + d + 1 + near
+        head = blocks + 2 * d * d + 2 * shape.places * d + d + KINDS * KINDS + near
     return shape.layers * (encoder + decoder) + d * (embeddings + symbols) + d * d + 2 * d + head
 
 

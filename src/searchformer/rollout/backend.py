@@ -25,6 +25,8 @@ class DecoderRows:
     """int64 [R]: names the sequence as long as it runs."""
     token: np.ndarray
     """int32 [R]: the last token, a token network's next input."""
+    first: np.ndarray
+    """int64 [R, P]: what the decoder reads at position 0: bos, in a step network with the prompt's first numbers."""
     position: np.ndarray
     """int32 [R]: the decoder's next position, 0 for bos."""
     written: np.ndarray

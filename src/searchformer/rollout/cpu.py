@@ -128,7 +128,7 @@ class CpuBackend:
         if self.writer is None:
             kernels.embed(rows.token, self.weights.embedding.numpy(), arithmetic.x)
         else:
-            pieces_RP = self.writer.embed(rows.slot, rows.position, arithmetic.x)
+            pieces_RP = self.writer.embed(rows.slot, rows.position, rows.first, arithmetic.x)
             arithmetic.turn_by(self.model.number_table.turns(torch.from_numpy(pieces_RP)))
 
     def _next_tokens(

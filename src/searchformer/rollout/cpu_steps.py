@@ -35,14 +35,15 @@ class CpuPieceWriter(PieceWriter):
             self.place_PD = head.place.float().numpy()
             self.table_ND = head.embedding.weight.float().numpy()
             self.input_table_ND = self.decoder.embedding.weight.float().numpy()
-            self.bias = head.superseded.item()
             self.near_ND = head.near.float().numpy()
         self.beside = model.numbers.beside
         self.symbols = head.embedding.symbols
 
-    def embed(self, slot_R: np.ndarray, position_R: np.ndarray, x_RD: np.ndarray) -> np.ndarray:
+    def embed(
+        self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray, x_RD: np.ndarray
+    ) -> np.ndarray:
         """The decoder's next inputs [R, P]; their vectors go to `x_RD`."""
-        self.start(slot_R, position_R)
+        self.start(slot_R, position_R, first_RP)
         pieces_RP = self.pieces[slot_R, position_R]
         step_kernels.embed_pieces(pieces_RP, self.symbols, self.input_table_ND, x_RD)
         return pieces_RP
@@ -85,13 +86,15 @@ class CpuPieceWriter(PieceWriter):
                 attention_RT,
             )
             if place == 0:
-                self._look(hidden + self.table_ND[symbols_RP[:, 0]], *where, attention_RT, gate_RP)
+                kind_R = self.cutter.kinds[symbols_RP[:, 0]].astype(np.int64)
+                self._look(hidden + self.table_ND[symbols_RP[:, 0]], kind_R, *where, attention_RT, gate_RP)
         self._remember(slot_R, position_R, symbols_RP)
         return tokens_RP.astype(np.int32), log_probability_RP, (tokens_RP != NOTHING).sum(axis=1)
 
     def _look(
         self,
         known_RD: np.ndarray,
+        kind_R: np.ndarray,
         slot_R: np.ndarray,
         position_R: np.ndarray,
         attention_RT: np.ndarray,
@@ -102,12 +105,13 @@ class CpuPieceWriter(PieceWriter):
         kernels.add_and_norm(known_RD, empty, self.copy_norm, self.eps, normed_RD.numpy())
         looks = product(normed_RD, self.look_weights).numpy()
         gate_RP[:, 1:] = 1.0 / (1.0 + np.exp(-looks[:, self.dim + 1 :]))
-        step_kernels.look_back(looks, self.keys.numpy(), self.superseded, self.bias, slot_R, position_R, attention_RT)
+        memory = self.keys.numpy(), self.kinds, self.superseded
+        step_kernels.look_back(looks, kind_R, *memory, self.copy_bias.numpy(), slot_R, position_R, attention_RT)
 
     def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
         """See `PieceWriter`."""
-        cutter, memory = self.cutter, (self.pieces, self.references, self.identities, self.superseded)
-        known = cutter.names_state, cutter.creates, cutter.factors
+        cutter, memory = self.cutter, (self.pieces, self.references, self.identities, self.kinds, self.superseded)
+        known = cutter.kinds, cutter.names_node, cutter.creates, cutter.factors
         step_kernels.remember(pieces_RP, *known, slot_R, position_R, *memory)
 
     def _logits(self, known_RD: np.ndarray, normed_RD: Tensor, slot_R: np.ndarray, place: int) -> Tensor:

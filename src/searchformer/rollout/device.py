@@ -125,7 +125,7 @@ class DeviceBackend:
             rows.state[chosen] = alphabet.after(state, token)
             return token, log_probability
 
-        inputs_R1P = self.writer.inputs(rows.slot, rows.position)
+        inputs_R1P = self.writer.inputs(rows.slot, rows.position, rows.first)
         x_RD = self.model.decoder.embedding(inputs_R1P)[:, 0]
         places = self._on_device(rows.slot, rows.position, rows.table, rows.prompt_table, rows.prompt_length)
         rotation = self._rotation(inputs_R1P[:, 0], places[1])

@@ -125,14 +125,14 @@ class Engine:
 
     def job(self, index: int, prompt: Prompt, sample: int, *, limit: int, seed: int) -> "Job":
         """One answer to be made; what cannot be answered is an error."""
-        pieces, config = prompt_pieces(self.model, prompt), self.model.config
+        (pieces, first), config = prompt_pieces(self.model, prompt), self.model.config
         if len(pieces) > config.positions:
             raise SearchformerError(
                 f"the prompt of task {prompt.task_id} has {len(pieces)} {config.unit}s with bos and eos; "
                 f"the model takes {config.positions}"
             )
         self._check_budget(len(pieces), limit)
-        return Job(index, prompt, pieces, sample, limit, noise_key(seed, prompt.task_id, sample))
+        return Job(index, prompt, pieces, first, sample, limit, noise_key(seed, prompt.task_id, sample))
 
     def _check_budget(self, prompt_positions: int, limit: int) -> None:
         """Raise unless the cache can hold one sequence of `limit` tokens and its prompt.
@@ -214,6 +214,8 @@ class Job:
     task: Prompt
     pieces: np.ndarray
     """The prompt as the encoder reads it."""
+    first: np.ndarray
+    """What the decoder reads at first."""
     sample: int
     limit: int
     """Most tokens."""
@@ -253,6 +255,7 @@ class Scheduler:
         self.position, self.written, self.limit, self.state, self.prompt_length = (
             np.zeros(slots, np.int32) for _ in range(5)
         )
+        self.first = np.zeros((slots, engine.model.config.places), np.int64)
         self.key, self.log_probability = np.zeros(slots, np.uint64), np.zeros(slots)
         self.table, self.prompt_table = np.zeros((slots, _blocks(positions)), np.int32), np.zeros((slots, 1), np.int32)
         self.order = np.empty(0, np.int64)
@@ -327,6 +330,7 @@ class Scheduler:
             self.prompt_table = np.pad(self.prompt_table, wider)
         self.prompt_table[slot, : len(encoded.blocks)], self.prompt_length[slot] = encoded.blocks, encoded.length
         self.tokens[slot, 0], self.position[slot], self.written[slot], self.limit[slot] = BOS, 0, 0, job.limit
+        self.first[slot] = job.first
         self.key[slot], self.state[slot], self.log_probability[slot] = job.key, drawing.start, 0.0
 
     def _encode(self, job: Job) -> _Encoded:
@@ -381,6 +385,7 @@ class Scheduler:
         rows = DecoderRows(
             slot=order,
             token=self.tokens[order, written_R],
+            first=self.first[order],
             position=position_R,
             written=written_R,
             table=self.table[order, : max(widest, 1)],

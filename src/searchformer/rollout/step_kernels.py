@@ -51,9 +51,11 @@ def mix_recent(
 @compiled
 def look_back(
     looks_RN: np.ndarray,
+    kind_R: np.ndarray,
     keys_STD: np.ndarray,
+    kinds_ST: np.ndarray,
     superseded_ST: np.ndarray,
-    bias: float,
+    bias_KK: np.ndarray,
     slot_R: np.ndarray,
     position_R: np.ndarray,
     attention_RT: np.ndarray,
@@ -63,14 +65,15 @@ def look_back(
     shrink = np.float32(1.0 / np.sqrt(width))
     for row in range(looks_RN.shape[0]):
         keys, superseded, last = keys_STD[slot_R[row]], superseded_ST[slot_R[row]], position_R[row]
+        kinds = kinds_ST[slot_R[row]]
         highest = np.float32(-np.inf)
         for t in range(last + 1):
             score = _ZERO
             for d in range(width):
                 score += looks_RN[row, d] * keys[t, d]
-            score *= shrink
+            score = score * shrink + bias_KK[kind_R[row], kinds[t]]
             if superseded[t]:
-                score += np.float32(bias)
+                score = np.float32(-np.inf)
             attention_RT[row, t] = score
             highest = max(highest, score)
         total = _ZERO
@@ -180,7 +183,8 @@ def write_symbol(
 @compiled
 def remember(
     written_RP: np.ndarray,
-    names_state_V: np.ndarray,
+    kinds_V: np.ndarray,
+    names_node_V: np.ndarray,
     creates_V: np.ndarray,
     factors_P: np.ndarray,
     slot_R: np.ndarray,
@@ -188,9 +192,10 @@ def remember(
     pieces_STP: np.ndarray,
     references_SP: np.ndarray,
     identities_ST: np.ndarray,
+    kinds_ST: np.ndarray,
     superseded_ST: np.ndarray,
 ) -> None:
-    """Note the pieces written; their states supersede those that were the same (`Cutter.identities`)."""
+    """Note the pieces written; they supersede those of the same node (`Cutter.identities`)."""
     for row in range(written_RP.shape[0]):
         slot, at, identity = slot_R[row], position_R[row] + 1, 0
         for place in range(written_RP.shape[1]):
@@ -198,9 +203,10 @@ def remember(
             pieces_STP[slot, at, place] = symbol
             if not creates_V[written_RP[row, 0]]:
                 references_SP[slot, place] = symbol
-            if symbol >= 0 and names_state_V[symbol]:
+            if symbol >= 0 and names_node_V[symbol]:
                 identity += (symbol + 1) * factors_P[place]
         identities_ST[slot, at], superseded_ST[slot, at] = identity, False
+        kinds_ST[slot, at] = kinds_V[written_RP[row, 0]]
         for t in range(at if identity != 0 else 0):
             if identities_ST[slot, t] == identity:
                 superseded_ST[slot, t] = True

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from searchformer.model import Transformer
-from searchformer.model.head import LEAST_MASS, TINY
+from searchformer.model.head import BIAS_SCALE, LEAST_MASS, TINY
 from searchformer.rollout.requests import Prompt
 from searchformer.tokens.steps import NOTHING
 from searchformer.tokens.vocabulary import BOS, EOS
@@ -60,6 +60,7 @@ class PieceWriter:
         self.decoder, self.head, self.cutter = model.decoder, model.decoder.head, model.cutter
         self.symbol_of_token, self.beside_VO = model.symbols.of_token, model.beside_VO
         self.places, self.dim, self.device = model.config.places, model.config.dim, model.device
+        self.copy_bias = BIAS_SCALE * self.head.copy_bias.detach().float()
         self._allocate(slots=0, positions=0)
 
     def _allocate(self, *, slots: int, positions: int) -> None:
@@ -68,34 +69,35 @@ class PieceWriter:
         self.references = np.full((slots, self.places), NOTHING, np.int64)
         """The piece that numbers are written relative to, as it is now."""
         self.identities = np.zeros((slots, positions), np.int64)
+        self.kinds = np.zeros((slots, positions), np.int64)
         self.superseded = np.zeros((slots, positions), bool)
         self.keys = torch.zeros(slots, positions, self.dim, device=self.device)
 
     def reserve(self, slots: int, positions: int) -> None:
         """Make room; what is remembered stays where there was room before."""
-        old: list[Any] = [self.pieces, self.references, self.identities, self.superseded, self.keys]
+        old: list[Any] = [self.pieces, self.references, self.identities, self.kinds, self.superseded, self.keys]
         have = self.pieces.shape[:2]
         if slots <= have[0] and positions <= have[1]:
             return
         self._allocate(slots=max(slots, have[0]), positions=max(positions, 2 * have[1], 64))
-        new: list[Any] = [self.pieces, self.references, self.identities, self.superseded, self.keys]
+        new: list[Any] = [self.pieces, self.references, self.identities, self.kinds, self.superseded, self.keys]
         for array, earlier in zip(new, old, strict=True):
             array[tuple(slice(length) for length in earlier.shape)] = earlier
 
-    def inputs(self, slot_R: np.ndarray, position_R: np.ndarray) -> Tensor:
-        """The decoder's next inputs, [R, 1, P]: the last piece, or bos."""
-        self.start(slot_R, position_R)
+    def inputs(self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray) -> Tensor:
+        """The decoder's next inputs, [R, 1, P]: the last piece, or `first_RP`."""
+        self.start(slot_R, position_R, first_RP)
         return torch.from_numpy(self.pieces[slot_R, position_R][:, None]).to(self.device)
 
-    def start(self, slot_R: np.ndarray, position_R: np.ndarray) -> None:
-        """Forget what slots hold that begin a new sequence."""
+    def start(self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray) -> None:
+        """Forget what slots hold that begin a new sequence; `first_RP` is what the decoder reads first."""
         self.reserve(int(slot_R.max()) + 1, int(position_R.max()) + 2)
-        fresh = slot_R[position_R == 0]
+        fresh, first = slot_R[position_R == 0], first_RP[position_R == 0]
         if not len(fresh):
             return
         self.identities[fresh, 0], self.superseded[fresh] = 0, False
-        self.pieces[fresh, 0], self.pieces[fresh, 0, 0] = NOTHING, BOS
-        self.references[fresh] = NOTHING
+        self.kinds[fresh, 0] = self.cutter.kinds[BOS]
+        self.pieces[fresh, 0] = self.references[fresh] = first
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
         """Write a piece per row: tokens int32 and log-probabilities float32, both [R, P], and how many tokens, [R]."""
@@ -126,8 +128,9 @@ class PieceWriter:
             known_RD = known_RD[kept] + written_RD + self.head.near[near_R]
             earlier_RTP, reference_RP = earlier_RTP[kept], reference_RP[kept]
             if place == 0:
+                kind_R = self.cutter.kinds[symbol_R[going]].astype(np.int64)
                 attention_RT, gates_RP = self._look_back(
-                    hidden_RD[kept] + written_RD, slot_R[active], position_R[active], length
+                    hidden_RD[kept] + written_RD, kind_R, slot_R[active], position_R[active], length
                 )
             else:
                 attention_RT = attention_RT[kept] * (earlier_RT[kept] == written_R[:, None])
@@ -136,7 +139,7 @@ class PieceWriter:
         return tokens_RP.astype(np.int32), log_probability_RP, (tokens_RP != NOTHING).sum(axis=1)
 
     def _look_back(
-        self, known_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, length: int
+        self, known_RD: Tensor, kind_R: np.ndarray, slot_R: np.ndarray, position_R: np.ndarray, length: int
     ) -> tuple[Tensor, Tensor]:
         """Attention to the inputs so far, [R, T], without that to bos; and the gates of copying, [R, P].
 
@@ -145,10 +148,13 @@ class PieceWriter:
         slots, positions = (torch.from_numpy(array.astype(np.int64)).to(self.device) for array in (slot_R, position_R))
         queries_RD = self.head.copy_query(self.head.copy_norm(known_RD))
         scores_RT = (self.keys[slots, :length] @ queries_RD[:, :, None])[:, :, 0]
-        superseded_RT = torch.from_numpy(self.superseded[slot_R, :length]).to(self.device)
-        scores_RT = scores_RT / self.dim**0.5 + self.head.superseded * superseded_RT
-        later_RT = torch.arange(length, device=self.device) > positions[:, None]
-        attention_RT = torch.softmax(scores_RT.masked_fill(later_RT, -torch.inf), dim=-1)
+        kind_R1, kinds_RT, superseded_RT = (
+            torch.from_numpy(array).to(self.device)
+            for array in (kind_R[:, None], self.kinds[slot_R, :length], self.superseded[slot_R, :length])
+        )
+        scores_RT = scores_RT / self.dim**0.5 + self.copy_bias[kind_R1, kinds_RT]
+        hidden_RT = superseded_RT | (torch.arange(length, device=self.device) > positions[:, None])
+        attention_RT = torch.softmax(scores_RT.masked_fill(hidden_RT, -torch.inf), dim=-1)
         attention_RT[:, 0] = 0.0
         return attention_RT, self.head.gates(known_RD)
 
@@ -161,9 +167,10 @@ class PieceWriter:
         return torch.logaddexp(torch.log(copied_RV.clamp(min=TINY)), torch.log1p(-share_R1) + own_RV)
 
     def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
-        """Note the pieces written; their states supersede those that were the same."""
+        """Note the pieces written; they supersede those of the same node."""
         at_R, identity_R = position_R + 1, self.cutter.identities(pieces_RP)
         self.pieces[slot_R, at_R], self.identities[slot_R, at_R] = pieces_RP, identity_R
+        self.kinds[slot_R, at_R] = self.cutter.kinds[pieces_RP[:, 0]]
         alike_RT = (self.identities[slot_R, : int(at_R.max())] == identity_R[:, None]) & (identity_R[:, None] != 0)
         alike_RT &= np.arange(alike_RT.shape[1]) < at_R[:, None]
         self.superseded[slot_R, : alike_RT.shape[1]] |= alike_RT
@@ -172,9 +179,10 @@ class PieceWriter:
         self.references[slot_R[named]] = pieces_RP[named]
 
 
-def prompt_pieces(model: Transformer, prompt: Prompt) -> np.ndarray:
-    """A prompt as the encoder reads it, bos and eos included, int64 [S, places]."""
+def prompt_pieces(model: Transformer, prompt: Prompt) -> tuple[np.ndarray, np.ndarray]:
+    """A prompt as the encoder reads it, bos and eos included, int64 [S, places], and what the decoder reads first."""
     symbols = model.symbols.of_token[[BOS, *prompt.tokens, EOS]]
     if model.cutter is None:
-        return symbols[:, None]
-    return model.cutter.prompts(symbols[None], np.array([len(symbols)])).ids[0]
+        return symbols[:, None], symbols[:1]
+    pieces = model.cutter.prompts(symbols[None], np.array([len(symbols)])).ids
+    return pieces[0], model.cutter.first_inputs(pieces)[0]

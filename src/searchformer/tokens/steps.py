@@ -21,12 +21,12 @@ from numba import njit
 
 from searchformer.domains import KEYWORDS
 from searchformer.errors import SearchformerError
-from searchformer.tokens.vocabulary import EOS, Vocabulary
+from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
 NOTHING = -1
 NUMBER, WORD, COST, CLOSE, CREATE, PLAN, END = range(7)
 """Kinds of tokens. Words include bos; the keywords and eos each have a kind of their own, from KEYWORD on."""
-KEYWORD = CLOSE
+KEYWORD, KINDS = CLOSE, END + 1
 NONE = -1
 """In place of a number."""
 
@@ -76,12 +76,29 @@ class Cutter:
         place = offset % self.prompt_places
         return _pieces(ids, lengths, place == 0, place, self.prompt_places)
 
-    def identities(self, pieces: np.ndarray) -> np.ndarray:
-        """A number for the state that each piece [..., P] names, int64 [...]; 0 where it names none.
+    def first_inputs(self, prompts: np.ndarray) -> np.ndarray:
+        """What the decoder reads first, int64 [B, P]: bos, and the first numbers of prompts [B, S, places].
 
-        Costs and keywords are left out: equal numbers mean that a step speaks of the same node again.
+        Those say where the search starts, so that its first step can be written relative to them.
         """
-        named = (pieces >= 0) & self.names_state[np.maximum(pieces, 0)]
+        is_number = (prompts >= 0) & (self.kinds[np.maximum(prompts, 0)] == NUMBER)
+        piece = is_number.any(axis=2).argmax(axis=1)[:, None, None]
+        ids, is_number = (np.take_along_axis(array, piece, axis=1)[:, 0] for array in (prompts, is_number))
+        first = np.full((len(prompts), self.places), NOTHING, dtype=np.int64)
+        first[:, 0] = BOS
+        row, column = np.nonzero(is_number)
+        place = is_number.cumsum(axis=1)[row, column]
+        fits = place < self.places
+        first[row[fits], place[fits]] = ids[row[fits], column[fits]]
+        return first
+
+    def identities(self, pieces: np.ndarray) -> np.ndarray:
+        """A number for the node that each piece [..., P] names, int64 [...]; 0 where it names none.
+
+        Keywords are left out: equal numbers mean that a step speaks of the same node again. Costs count, because states
+        of Sokoban can read alike: a box on a dock is not written.
+        """
+        named = (pieces >= 0) & self.names_node[np.maximum(pieces, 0)]
         with np.errstate(over="ignore"):
             return (np.where(named, pieces + 1, 0) * self.factors[: pieces.shape[-1]]).sum(axis=-1)
 
@@ -97,9 +114,9 @@ class Cutter:
         return self.kinds == CREATE
 
     @cached_property
-    def names_state(self) -> np.ndarray:
-        """Whether each token helps to name a state, bool [V]."""
-        return (self.kinds < COST) & (np.arange(len(self.kinds)) > EOS)
+    def names_node(self) -> np.ndarray:
+        """Whether each token helps to name a node, bool [V]."""
+        return (self.kinds < KEYWORD) & (np.arange(len(self.kinds)) > EOS)
 
     @cached_property
     def factors(self) -> np.ndarray:
