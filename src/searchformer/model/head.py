@@ -131,7 +131,7 @@ class StepHead(nn.Module):
         """How much each position looks at each earlier piece that has not been superseded, [B, T, T]."""
         queries_BTD, keys_BTD = self.copy_query(self.copy_norm(known_BTD)), self.copy_key(self.copy_norm(hidden_BTD))
         scores_BTT = queries_BTD @ keys_BTD.mT / math.sqrt(self.dim) + self.bias(sources)
-        return torch.softmax(scores_BTT.masked_fill(sources.hidden_BTT, -math.inf), dim=-1)
+        return torch.softmax(scores_BTT.masked_fill(sources.blocked_BTT, -math.inf), dim=-1)
 
     def bias(self, sources: Sources) -> Tensor:
         """What the keywords of the piece to write and of the source add to scores, [B, T, T]."""

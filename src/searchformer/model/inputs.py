@@ -22,7 +22,7 @@ class Sources:
     """int64: how many tokens of the piece to write (first T) agree with an earlier one (second T) before they differ,
     where first tokens, which are keywords, count as alike; P + 1 more where the earlier piece is at its end there, and
     2 P + 2 where there is nothing to copy at all."""
-    hidden_BTT: Tensor
+    blocked_BTT: Tensor
     """bool: the piece comes later, or its node has come up again since: not to be copied."""
     kinds_BT: Tensor
     """int64: the kind of the keyword of the piece to write."""
@@ -125,7 +125,7 @@ def make_sources(
     nothing_BTT = (at_T[:, None] < at_T) | (at_T == 0)  # later pieces, and bos
     return Sources(
         matching_BTT=matching_BTT.masked_fill(nothing_BTT, 2 * places + 2),
-        hidden_BTT=(at_T[:, None] < at_T) | (at_T[None, :, None] >= next_alike_BT[:, None, :]),
+        blocked_BTT=(at_T[:, None] < at_T) | (at_T[None, :, None] >= next_alike_BT[:, None, :]),
         kinds_BT=kinds_BT,
         earlier_kinds_BT=earlier_kinds_BT,
     )

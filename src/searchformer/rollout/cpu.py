@@ -223,9 +223,10 @@ class _CpuArithmetic:
 
     def attend_to_prompt(self, layer: int, query: _Buffer) -> _Buffer:
         """See `Arithmetic`."""
-        rows, cache, out = self.rows, self.backend.cache, self.normed
-        self._turn(query, 1.0)
-        kernels.attend(query.array, *cache, layer, rows.prompt_table, rows.prompt_length, False, self.scores, out.array)
+        rows, cache, out, exact = self.rows, self.backend.cache, self.normed, self.views["query"]
+        exact.tensor.copy_(query.tensor)  # in float32, as in `attend_to_own`: one kernel to compile instead of two
+        self._turn(exact, 1.0)
+        kernels.attend(exact.array, *cache, layer, rows.prompt_table, rows.prompt_length, False, self.scores, out.array)
         self._turn(out, -1.0)
         return out
 
