@@ -7,6 +7,7 @@ import torch
 
 from searchformer.domains import Domain
 from searchformer.model import ModelConfig, Transformer
+from searchformer.model.head import BIAS_SCALE
 from searchformer.search import Searcher
 from searchformer.solve import random_task
 from searchformer.tokens.grammar import write_text
@@ -68,7 +69,8 @@ def step_model(
     model = Transformer(config, generator=generator, vocabulary=vocabulary, symbols=symbols)
     for name, parameter in model.named_parameters():
         if any(part in name for part in ("shift", "copy_", "near")):
-            torch.nn.init.normal_(parameter, std=0.5, generator=generator)
+            is_scaled = name.endswith(("copy_bias", "copy_costs", "copy_content"))
+            torch.nn.init.normal_(parameter, std=0.5 / (BIAS_SCALE if is_scaled else 1), generator=generator)
     return model.eval()
 
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from command import invoke
 
+from searchformer.dataset import batches
+from searchformer.dataset.batches import Sequences
 from searchformer.dataset.generate import generate
 from searchformer.dataset.merge import merge
 from searchformer.dataset.options import GenerateOptions
@@ -14,6 +16,8 @@ from searchformer.search import Searcher
 from searchformer.search.world import World
 from searchformer.solve import random_task
 from searchformer.solve.planning import size_warnings
+from searchformer.tokens.steps import token_kinds
+from searchformer.tokens.symbols import costs_of
 
 
 def made(path, domain="sokoban", tasks=40, seed=0, **settings):
@@ -39,6 +43,19 @@ def test_a_merged_data_set_has_all_tasks_where_they_were(levels, tmp_path):
         assert list(both.records(split)) == rows
     assert both.manifest.settings["boxes"] == 2
     assert "boxes 1" in invoke("inspect", tmp_path / "both", "--tasks", 0).stdout
+
+
+def test_longer_steps_and_higher_costs_are_found_wherever_they_stand(levels, tmp_path, monkeypatch):
+    """A network whose places were those of the first tasks would have to cut the steps of later ones in two."""
+    merge(levels, tmp_path / "both")
+    monkeypatch.setattr(batches, "SEQUENCES_READ", 7)
+    found = [Sequences(Dataset(path), "train") for path in (*levels, tmp_path / "both")]
+    vocabulary = Dataset(levels[0]).vocabulary
+    kinds, costs = token_kinds(vocabulary), costs_of(vocabulary)
+    one, two, both = (each.longest_pieces(kinds) for each in found)
+    assert (one["places"], two["places"]) == (9, 12)  # create worker x y box x y cost cost, and another box x y
+    assert both == two
+    assert found[2].highest_cost(costs) == max(each.highest_cost(costs) for each in found[:2])
 
 
 @pytest.mark.parametrize(

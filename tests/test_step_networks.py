@@ -88,6 +88,37 @@ def first_numbers(cutter, words, prompt):
     return []
 
 
+def cost(words, token):
+    """The number of a cost; 0 for other tokens."""
+    text = words.tokens[token]
+    return int(text[1:]) if cost_text(text) else 0
+
+
+def supersedes(words, later, piece):
+    """Whether a step speaks of the same node as an earlier one, or creates its state at a lower cost."""
+
+    def named(step, *, costs):
+        texts = enumerate(words.tokens[token] for token in step)
+        return [(place, text) for place, text in texts if named_kind(text) or (costs and cost_text(text))]
+
+    def first_cost(step):
+        return cost(words, [BOS, *step][-2])
+
+    if named(later, costs=True) == named(piece, costs=True):
+        return bool(named(piece, costs=True))
+    same_state = named(later, costs=False) == named(piece, costs=False) != []
+    return same_state and words.tokens[later[0]] == "create" and first_cost(later) < first_cost(piece)
+
+
+def cost_text(text):
+    return text[0] == "c" and text[1:].isdigit()
+
+
+def named_kind(text):
+    """Numbers and words, which name states; not keywords, costs, bos and eos."""
+    return text not in ("create", "close", "plan", "bos", "eos") and not cost_text(text)
+
+
 def mixture_by_hand(model, words, prompt, response):
     """Probabilities of every token at every target of one sequence, written as one would explain them."""
     cutter, head, vocabulary, near = model.cutter, model.decoder.head, model.config.vocabulary, model.config.near
@@ -96,16 +127,18 @@ def mixture_by_hand(model, words, prompt, response):
     pieces = [
         piece[piece >= 0].tolist() for piece in cutter.responses(response[None], np.array([len(response)])).ids[0]
     ]
-    states = [int(cutter.identities(np.pad(piece, (0, 9), constant_values=-1)[: cutter.places])) for piece in pieces]
     begun = [[BOS, *first_numbers(cutter, words, prompt)], *pieces]
     keys_TD, found = head.copy_key(head.copy_norm(hidden_TD)), []
     for t, piece in enumerate(pieces):
         known_D = head.copy_norm(hidden_TD[t] + head.embedding.weight[piece[0]])
         query_D, gates_P = head.copy_query(known_D), torch.sigmoid(head.copy_gate(known_D))
-        scores = [float(query_D @ keys_TD[s]) / math.sqrt(model.config.dim) for s in range(t + 1)]
+        content = BIAS_SCALE * float(head.copy_content[cutter.kinds[piece[0]]]) / math.sqrt(model.config.dim)
+        scores = [content * float(query_D @ keys_TD[s]) for s in range(t + 1)]
         for s in range(t + 1):  # input s holds piece s - 1
             scores[s] += BIAS_SCALE * float(head.copy_bias[cutter.kinds[piece[0]], cutter.kinds[begun[s][0]]])
-            if s and states[s - 1] and states[s - 1] in states[s:t]:
+            for weight, token in zip(head.copy_costs[cutter.kinds[piece[0]]], [BOS, *begun[s]][-2:], strict=True):
+                scores[s] += BIAS_SCALE * float(weight) * cost(words, token)
+            if s < t and (s == 0 or any(supersedes(words, later, pieces[s - 1]) for later in pieces[s:t])):
                 scores[s] = -math.inf
         attention = torch.softmax(torch.tensor(scores), dim=0)
         reference = [each for each in begun[: t + 1] if words.tokens[each[0]] != "create"][-1]

@@ -22,7 +22,6 @@ from searchformer.tokens.steps import (
     Cutter,
     join,
     longest_piece,
-    next_alike,
     token_kinds,
 )
 from searchformer.tokens.vocabulary import EOS, Vocabulary
@@ -94,29 +93,48 @@ def test_every_prompt_is_cut_as_the_obvious_loop_does_and_joined_again(cutting):
 
 @given(cuttings())
 @settings(max_examples=100, deadline=None)
-def test_identities_are_equal_where_the_same_node_stands_at_the_same_places(cutting):
+def test_numbers_of_states_and_nodes_are_equal_where_the_same_tokens_stand_at_the_same_places(cutting):
     cutter, ids, lengths = cutting
     pieces = cutter.responses(ids, lengths).ids.reshape(-1, cutter.places)
 
-    def state(piece):
+    def names(piece, kinds):
         named = [(place, token) for place, token in enumerate(piece.tolist()) if token > EOS]
-        return tuple(pair for pair in named if cutter.kinds[pair[1]] in (NUMBER, WORD, COST))
+        return tuple(pair for pair in named if cutter.kinds[pair[1]] in kinds)
 
-    found = cutter.identities(pieces)
-    states = [state(piece) for piece in pieces]
-    assert [bool(identity) for identity in found] == [bool(each) for each in states]
-    assert len(set(found.tolist())) == len(set(states))
-    assert len(set(zip(found.tolist(), states, strict=True))) == len(set(states))
+    for identify, kinds in ((cutter.states, (NUMBER, WORD)), (cutter.nodes, (NUMBER, WORD, COST))):
+        found, named = identify(pieces), [names(piece, kinds) for piece in pieces]
+        assert [bool(identity) for identity in found] == [bool(each) for each in named]
+        assert len(set(found.tolist())) == len(set(named))
+        assert len(set(zip(found.tolist(), named, strict=True))) == len(set(named))
 
 
-@given(st.integers(1, 4), st.integers(0, 12), st.integers(0, 2**32 - 1))
+@given(cuttings())
 @settings(max_examples=100, deadline=None)
-def test_the_next_alike_is_the_one_that_an_obvious_loop_finds(rows, length, seed):
-    identities = np.random.default_rng(seed).integers(4, size=(rows, length))
-    found = next_alike(identities)
-    for row in range(rows):
-        for at, identity in enumerate(identities[row]):
-            later = [other for other in range(at + 1, length) if identity and identities[row, other] == identity]
+def test_a_piece_is_superseded_where_an_obvious_loop_says_so(cutting):
+    cutter, ids, lengths = cutting
+    pieces = cutter.responses(ids, lengths).ids
+    costs = np.random.default_rng(len(ids)).integers(3, size=(*pieces.shape[:2], 2)).astype(np.float32)
+
+    def named(piece, kinds):
+        return [(at, token) for at, token in enumerate(piece.tolist()) if token > EOS and cutter.kinds[token] in kinds]
+
+    def supersedes(row, later, at):
+        first, second = pieces[row, at], pieces[row, later]
+        if (node := named(first, (NUMBER, WORD, COST))) and node == named(second, (NUMBER, WORD, COST)):
+            return True
+        state = named(first, (NUMBER, WORD))
+        creates = second[0] >= 0 and cutter.kinds[second[0]] == CREATE
+        return (
+            bool(state)
+            and state == named(second, (NUMBER, WORD))
+            and creates
+            and costs[row, later, 0] < costs[row, at, 0]
+        )
+
+    found, length = cutter.superseded_at(pieces, costs), pieces.shape[1]
+    for row in range(len(pieces)):
+        for at in range(length):
+            later = [other for other in range(at + 1, length) if supersedes(row, other, at)]
             assert found[row, at] == (later[0] if later else length)
 
 
@@ -147,7 +165,7 @@ def test_closing_a_node_and_creating_it_again_name_the_node_that_was_created(sma
     vocabulary, (response,) = searches.vocabulary, searches.responses
     cutter = Cutter(token_kinds(vocabulary), *searches.places)
     cut = cutter.responses(response[None], np.array([len(response)]))
-    identities, by_node = cutter.identities(cut.ids)[0], {}
+    identities, by_node = cutter.nodes(cut.ids)[0], {}
     for piece, identity in zip(as_lists(cut, 0), identities, strict=True):
         if piece[0] in (vocabulary.ids["create"], vocabulary.ids["close"]):
             by_node.setdefault(tuple(piece[1:]), set()).add(identity)  # behind the keyword

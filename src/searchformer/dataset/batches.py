@@ -25,10 +25,8 @@ from searchformer.tokens.steps import longest_piece
 from searchformer.tokens.vocabulary import BOS, EOS
 
 FLAT, DIGESTS = ".flat", "digests.json"
-MOST_IDS_READ = 1 << 24
-"""Ids of each part that are read to find the longest piece and the highest cost.
-
-A longer piece further on would be cut in two; a cost far beyond would share a symbol with those that nobody uses."""
+SEQUENCES_READ = 4096
+"""Sequences in memory at a time while all of them are read."""
 POOL_BATCHES, GROUP_BATCHES = 256, 8
 """Pools of 256 batches are sorted by response length; groups of 8 batches within a pool, by prompt length.
 
@@ -165,15 +163,28 @@ class Sequences:
 
     def longest_pieces(self, kinds: np.ndarray) -> dict[str, int]:
         """Tokens of the longest pieces (`tokens/steps.py`), by the kinds of tokens, as fields of a shape."""
-        prompt, trace, plan = (kinds[ids[:MOST_IDS_READ]] for ids in self._ids)
-        plan_places = longest_piece(plan)
-        places = plan_places if self.plan_only else max(longest_piece(trace), plan_places)
-        return {"places": places, "plan_places": plan_places, "prompt_places": longest_piece(prompt, prompts=True)}
+        prompts, traces, plans = range(len(PARTS))
+        plan_places = max(longest_piece(kinds[ids]) for ids in self._whole_sequences(plans))
+        prompt_places = max(longest_piece(kinds[ids], prompts=True) for ids in self._whole_sequences(prompts))
+        places = plan_places
+        if not self.plan_only:
+            places = max(longest_piece(kinds[ids]) for ids in self._whole_sequences(traces))
+        return {
+            "places": max(places, plan_places),
+            "plan_places": plan_places,
+            "prompt_places": prompt_places,
+        }
 
     def highest_cost(self, costs: np.ndarray) -> int:
         """The highest cost in prompts and responses, by the cost of every token (-1: none)."""
-        parts = [ids for part, ids in zip(PARTS, self._ids, strict=True) if not (self.plan_only and part == "trace")]
-        return max(int(costs[ids[:MOST_IDS_READ]].max(initial=-1)) for ids in parts)
+        parts = [number for number, part in enumerate(PARTS) if not (self.plan_only and part == "trace")]
+        return max(int(costs[ids].max(initial=-1)) for part in parts for ids in self._whole_sequences(part))
+
+    def _whole_sequences(self, part: int) -> Iterator[np.ndarray]:
+        """All ids of a part, some thousand sequences at a time: kinds of tasks may stand one behind the other."""
+        offsets = self._offsets[part]
+        for first in range(0, max(len(offsets) - 1, 1), SEQUENCES_READ):
+            yield self._ids[part][offsets[first] : offsets[min(first + SEQUENCES_READ, len(offsets) - 1)]]
 
     def _part(self, part: int, row: int) -> np.ndarray:
         return self._ids[part][self._offsets[part, row] : self._offsets[part, row + 1]]

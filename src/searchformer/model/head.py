@@ -4,7 +4,8 @@ Two distributions are mixed, with a gate for every place but the first, which is
 network. The other copies: an attention over earlier pieces, of which those that disagree with the tokens written so far
 are left out, keywords apart. (To close a node is to write again what was created.) Pieces that have been superseded,
 because their node has come up again since, are left out too: the created ones that remain are the open nodes. Which
-keyword copies from which (a close from a create, never from a close) is a table of its own: learnt in a few steps.
+keyword copies from which (a close from a create, never from a close), and how much the costs of a source and all else
+that is known of it count (a node of least f is closed, whichever it is), are few numbers of their own: soon learnt.
 
 Numbers are read and written twice: as tokens, and relative to the number at the same place of a reference, the last
 piece that creates nothing. (A child is one cell away from the node that was closed, and costs one more.)
@@ -27,8 +28,8 @@ from searchformer.tokens.steps import KINDS
 
 LEAST_MASS = 1e-5
 """Copying counts for less where the earlier pieces that agree with what is written had less attention than this."""
-BIAS_SCALE = 5.0
-"""What is added to scores by keywords is so many times the weights: it soon rules out what never happens."""
+BIAS_SCALE = 40.0
+"""What is added to scores by keywords and costs is so many times the weights: it soon rules out what never happens."""
 TINY = 1e-30
 
 
@@ -87,6 +88,8 @@ class StepHead(nn.Module):
         self.copy_key = Linear(config.dim, config.dim)
         self.copy_gate = Linear(config.dim, config.places)
         self.copy_bias = nn.Parameter(torch.empty(KINDS, KINDS))
+        self.copy_costs = nn.Parameter(torch.empty(KINDS, 2))
+        self.copy_content = nn.Parameter(torch.empty(KINDS))
 
     # --- writing with a network
 
@@ -130,13 +133,16 @@ class StepHead(nn.Module):
     def attention(self, hidden_BTD: Tensor, known_BTD: Tensor, sources: Sources) -> Tensor:
         """How much each position looks at each earlier piece that has not been superseded, [B, T, T]."""
         queries_BTD, keys_BTD = self.copy_query(self.copy_norm(known_BTD)), self.copy_key(self.copy_norm(hidden_BTD))
-        scores_BTT = queries_BTD @ keys_BTD.mT / math.sqrt(self.dim) + self.bias(sources)
+        content_BT = (BIAS_SCALE / math.sqrt(self.dim)) * self.copy_content[sources.kinds_BT]
+        scores_BTT = (queries_BTD * content_BT[:, :, None]) @ keys_BTD.mT + self.bias(sources)
         return torch.softmax(scores_BTT.masked_fill(sources.blocked_BTT, -math.inf), dim=-1)
 
     def bias(self, sources: Sources) -> Tensor:
-        """What the keywords of the piece to write and of the source add to scores, [B, T, T]."""
+        """What the keywords of the piece to write and of the source, and its costs, add to scores, [B, T, T]."""
         is_kind_BTK = functional.one_hot(sources.earlier_kinds_BT, KINDS).to(self.copy_bias)
-        return functional.embedding(sources.kinds_BT, BIAS_SCALE * self.copy_bias) @ is_kind_BTK.mT
+        facts_BTN = torch.cat([is_kind_BTK, sources.costs_BT2], dim=-1)
+        weights_KN = BIAS_SCALE * torch.cat([self.copy_bias, self.copy_costs], dim=-1)
+        return functional.embedding(sources.kinds_BT, weights_KN) @ facts_BTN.mT
 
     def gates(self, known_LD: Tensor) -> Tensor:
         """How much copying counts at each place, [..., P]; not at all at the first, whose gate is never used."""
@@ -152,9 +158,9 @@ class StepHead(nn.Module):
         attention_BTT = self.attention(hidden_BTD, known_BTD, inputs.sources)
         by_match = attention_BTT.new_zeros((*attention_BTT.shape[:2], 2 * self.places + 3))
         by_match = by_match.scatter_add(2, inputs.sources.matching_BTT, attention_BTT)[:, :, :-1]
-        going_on, at_end = by_match.unflatten(-1, (2, -1)).unbind(dim=-2)
-        at_least = (going_on + at_end).flip(-1).cumsum(dim=-1).flip(-1)
-        agreeing_BTP, right_BTP = (at_least - at_end)[:, :, :-1], at_least[:, :, 1:]
+        going_on, at_end = by_match.unflatten(-1, (2, -1)).flip(-1).cumsum(dim=-1).flip(-1).unbind(dim=-2)
+        right_BTP = going_on[:, :, 1:] + at_end[:, :, 1:]
+        agreeing_BTP = going_on[:, :, :-1] + at_end[:, :, 1:]
         gates_BTP = self.gates(known_BTD) / (agreeing_BTP + LEAST_MASS)
         return gates_BTP * agreeing_BTP, gates_BTP * right_BTP
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from searchformer.tokens.steps import NOTHING, Cutter, next_alike
+from searchformer.tokens.numbers import Numbers
+from searchformer.tokens.steps import NOTHING, Cutter
 from searchformer.tokens.symbols import Symbols
 
 
@@ -28,6 +29,8 @@ class Sources:
     """int64: the kind of the keyword of the piece to write."""
     earlier_kinds_BT: Tensor
     """int64: the kind of the keyword of each input."""
+    costs_BT2: Tensor
+    """float32: the costs of each input."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def make_inputs(
     response_lengths: np.ndarray,
     *,
     cutter: Cutter | None,
+    numbers: Numbers | None,
     symbols: Symbols,
     device: torch.device,
 ) -> Inputs:
@@ -82,10 +86,12 @@ def make_inputs(
         pieces, real = answer.ids, answer.ids != NOTHING
         inputs = decoder_inputs(pieces, cutter.first_inputs(prompt_pieces))
         references = cutter.references(inputs)
-        alike = np.full(pieces.shape[:2], pieces.shape[1])
-        alike[:, 1:] = next_alike(cutter.identities(pieces[:, :-1])) + 1
+        assert numbers is not None
+        costs = numbers.costs_of(inputs)
+        superseded_at = np.ones(pieces.shape[:2], np.int64)  # bos is superseded by the first piece
+        superseded_at[:, 1:] = cutter.superseded_at(pieces[:, :-1], costs[:, 1:]) + 1
         kinds = [tensor(cutter.kinds[np.maximum(ids[:, :, 0], 0)].astype(np.int64)) for ids in (pieces, inputs)]
-        sources = make_sources(tensor(inputs), tensor(pieces), tensor(alike), *kinds)
+        sources = make_sources(tensor(inputs), tensor(pieces), tensor(superseded_at), *kinds, tensor(costs))
     counts = response_lengths - 1
     targets = pieces[real]
     shared = symbols.log_sizes[targets]
@@ -110,9 +116,14 @@ def decoder_inputs(pieces: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def make_sources(
-    earlier_BTP: Tensor, pieces_BTP: Tensor, next_alike_BT: Tensor, kinds_BT: Tensor, earlier_kinds_BT: Tensor
+    earlier_BTP: Tensor,
+    pieces_BTP: Tensor,
+    superseded_at_BT: Tensor,
+    kinds_BT: Tensor,
+    earlier_kinds_BT: Tensor,
+    costs_BT2: Tensor,
 ) -> Sources:
-    """How the pieces to write agree with earlier ones; `next_alike_BT` says at which input a node comes again."""
+    """How the pieces to write agree with earlier ones; `superseded_at_BT` says at which input a node comes again."""
     length, places = pieces_BTP.shape[1:]
     at_T = torch.arange(length, device=pieces_BTP.device)
     matching_BTT = torch.ones((len(pieces_BTP), length, length), dtype=torch.int64, device=pieces_BTP.device)
@@ -125,7 +136,8 @@ def make_sources(
     nothing_BTT = (at_T[:, None] < at_T) | (at_T == 0)  # later pieces, and bos
     return Sources(
         matching_BTT=matching_BTT.masked_fill(nothing_BTT, 2 * places + 2),
-        blocked_BTT=(at_T[:, None] < at_T) | (at_T[None, :, None] >= next_alike_BT[:, None, :]),
+        blocked_BTT=(at_T[:, None] < at_T) | (at_T[None, :, None] >= superseded_at_BT[:, None, :]),
         kinds_BT=kinds_BT,
         earlier_kinds_BT=earlier_kinds_BT,
+        costs_BT2=costs_BT2,
     )

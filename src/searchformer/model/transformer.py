@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig
-from searchformer.model.head import StepEmbedding, StepHead
+from searchformer.model.head import BIAS_SCALE, StepEmbedding, StepHead
 from searchformer.model.inputs import Inputs, make_inputs
 from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm
 from searchformer.model.rotary import NumberTable, Rotation, rotary_table
@@ -121,6 +121,8 @@ class Transformer(nn.Module):
             elif isinstance(module, StepHead):
                 nn.init.normal_(module.place, std=SMALL_EMBEDDING, generator=generator)
                 nn.init.zeros_(module.copy_bias)
+                nn.init.zeros_(module.copy_costs)
+                nn.init.constant_(module.copy_content, 1 / BIAS_SCALE)
                 nn.init.zeros_(module.near)
                 nn.init.zeros_(module.near_output.weight)
 
@@ -231,7 +233,8 @@ class Transformer(nn.Module):
     ) -> Inputs:
         """Padded ids [B, L], bos and eos included, as this network reads them."""
         arrays = (prompts, prompt_lengths, responses, response_lengths)
-        return make_inputs(*arrays, cutter=self.cutter, symbols=self.symbols, device=self.device)
+        numbers = self.numbers if self.cutter else None
+        return make_inputs(*arrays, cutter=self.cutter, numbers=numbers, symbols=self.symbols, device=self.device)
 
     def _check_length(self, length: int, what: str) -> None:
         if length > self.config.positions:

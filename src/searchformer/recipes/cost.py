@@ -285,7 +285,7 @@ def parameters(shape: ModelConfig) -> int:
         blocks = HEAD_BLOCKS * (4 * d * d + d)
         offsets = 2 * shape.near + 1
         near = (shape.places * offsets + 1 + offsets) * d
-        head = blocks + 2 * d * d + 2 * shape.places * d + d + KINDS * KINDS + near
+        head = blocks + 2 * d * d + 2 * shape.places * d + d + KINDS * (KINDS + 3) + near
     return shape.layers * (encoder + decoder) + d * (embeddings + symbols) + d * d + 2 * d + head
 
 

@@ -39,9 +39,7 @@ class CpuPieceWriter(PieceWriter):
         self.beside = model.numbers.beside
         self.symbols = head.embedding.symbols
 
-    def embed(
-        self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray, x_RD: np.ndarray
-    ) -> np.ndarray:
+    def embed(self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray, x_RD: np.ndarray) -> np.ndarray:
         """The decoder's next inputs [R, P]; their vectors go to `x_RD`."""
         self.start(slot_R, position_R, first_RP)
         pieces_RP = self.pieces[slot_R, position_R]
@@ -105,13 +103,15 @@ class CpuPieceWriter(PieceWriter):
         kernels.add_and_norm(known_RD, empty, self.copy_norm, self.eps, normed_RD.numpy())
         looks = product(normed_RD, self.look_weights).numpy()
         gate_RP[:, 1:] = 1.0 / (1.0 + np.exp(-looks[:, self.dim + 1 :]))
-        memory = self.keys.numpy(), self.kinds, self.superseded
-        step_kernels.look_back(looks, kind_R, *memory, self.copy_bias.numpy(), slot_R, position_R, attention_RT)
+        memory = self.keys.numpy(), self.kinds, self.costs, self.superseded
+        weights = self.copy_bias.numpy(), self.copy_costs.numpy(), self.copy_content.numpy()
+        step_kernels.look_back(looks, kind_R, *memory, *weights, slot_R, position_R, attention_RT)
 
     def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
         """See `PieceWriter`."""
-        cutter, memory = self.cutter, (self.pieces, self.references, self.identities, self.kinds, self.superseded)
-        known = cutter.kinds, cutter.names_node, cutter.creates, cutter.factors
+        cutter = self.cutter
+        memory = self.pieces, self.references, self.states, self.nodes, self.kinds, self.costs, self.superseded
+        known = cutter.kinds, self.numbers.costs, cutter.names_state, cutter.names_node, cutter.creates, cutter.factors
         step_kernels.remember(pieces_RP, *known, slot_R, position_R, *memory)
 
     def _logits(self, known_RD: np.ndarray, normed_RD: Tensor, slot_R: np.ndarray, place: int) -> Tensor:

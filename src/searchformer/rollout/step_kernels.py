@@ -54,8 +54,11 @@ def look_back(
     kind_R: np.ndarray,
     keys_STD: np.ndarray,
     kinds_ST: np.ndarray,
+    costs_ST2: np.ndarray,
     superseded_ST: np.ndarray,
     bias_KK: np.ndarray,
+    by_cost_K2: np.ndarray,
+    content_K: np.ndarray,
     slot_R: np.ndarray,
     position_R: np.ndarray,
     attention_RT: np.ndarray,
@@ -65,13 +68,14 @@ def look_back(
     shrink = np.float32(1.0 / np.sqrt(width))
     for row in range(looks_RN.shape[0]):
         keys, superseded, last = keys_STD[slot_R[row]], superseded_ST[slot_R[row]], position_R[row]
-        kinds = kinds_ST[slot_R[row]]
-        highest = np.float32(-np.inf)
+        kinds, costs = kinds_ST[slot_R[row]], costs_ST2[slot_R[row]]
+        bias, by_cost = bias_KK[kind_R[row]], by_cost_K2[kind_R[row]]
+        highest, content = np.float32(-np.inf), content_K[kind_R[row]] * shrink
         for t in range(last + 1):
             score = _ZERO
             for d in range(width):
                 score += looks_RN[row, d] * keys[t, d]
-            score = score * shrink + bias_KK[kind_R[row], kinds[t]]
+            score = score * content + bias[kinds[t]] + by_cost[0] * costs[t, 0] + by_cost[1] * costs[t, 1]
             if superseded[t]:
                 score = np.float32(-np.inf)
             attention_RT[row, t] = score
@@ -184,6 +188,8 @@ def write_symbol(
 def remember(
     written_RP: np.ndarray,
     kinds_V: np.ndarray,
+    costs_V: np.ndarray,
+    names_state_V: np.ndarray,
     names_node_V: np.ndarray,
     creates_V: np.ndarray,
     factors_P: np.ndarray,
@@ -191,22 +197,34 @@ def remember(
     position_R: np.ndarray,
     pieces_STP: np.ndarray,
     references_SP: np.ndarray,
-    identities_ST: np.ndarray,
+    states_ST: np.ndarray,
+    nodes_ST: np.ndarray,
     kinds_ST: np.ndarray,
+    costs_ST2: np.ndarray,
     superseded_ST: np.ndarray,
 ) -> None:
-    """Note the pieces written; they supersede those of the same node (`Cutter.identities`)."""
+    """Note the pieces written; they supersede others as `Cutter.superseded_at` says."""
     for row in range(written_RP.shape[0]):
-        slot, at, identity = slot_R[row], position_R[row] + 1, 0
+        slot, at, state, node, filled = slot_R[row], position_R[row] + 1, 0, 0, 0
+        creates = creates_V[written_RP[row, 0]]
         for place in range(written_RP.shape[1]):
             symbol = written_RP[row, place]
             pieces_STP[slot, at, place] = symbol
-            if not creates_V[written_RP[row, 0]]:
+            filled += symbol >= 0
+            if not creates:
                 references_SP[slot, place] = symbol
             if symbol >= 0 and names_node_V[symbol]:
-                identity += (symbol + 1) * factors_P[place]
-        identities_ST[slot, at], superseded_ST[slot, at] = identity, False
+                node += (symbol + 1) * factors_P[place]
+                if names_state_V[symbol]:
+                    state += (symbol + 1) * factors_P[place]
+        states_ST[slot, at], nodes_ST[slot, at] = state, node
+        superseded_ST[slot, at], superseded_ST[slot, 0] = False, True
+        for which in range(2):
+            last = filled - 2 + which
+            costs_ST2[slot, at, which] = costs_V[written_RP[row, last]] if last >= 0 else _ZERO
         kinds_ST[slot, at] = kinds_V[written_RP[row, 0]]
-        for t in range(at if identity != 0 else 0):
-            if identities_ST[slot, t] == identity:
+        cost = costs_ST2[slot, at, 0]
+        for t in range(1, at if node != 0 else 0):
+            is_better = creates and state != 0 and states_ST[slot, t] == state and cost < costs_ST2[slot, t, 0]
+            if is_better or nodes_ST[slot, t] == node:
                 superseded_ST[slot, t] = True

@@ -33,6 +33,11 @@ class Recent:
         self.device = model.device
         self.inputs = torch.zeros(self.layers, 0, self.back, self.dim, device=self.device)
 
+    def _memory(self) -> list[Any]:
+        """All that is indexed by slot."""
+        facts = self.states, self.nodes, self.kinds, self.costs, self.superseded
+        return [self.pieces, self.references, *facts, self.keys]
+
     def reserve(self, slots: int) -> None:
         """Make room for these slots."""
         if slots > self.inputs.shape[1]:
@@ -60,7 +65,9 @@ class PieceWriter:
         self.decoder, self.head, self.cutter = model.decoder, model.decoder.head, model.cutter
         self.symbol_of_token, self.beside_VO = model.symbols.of_token, model.beside_VO
         self.places, self.dim, self.device = model.config.places, model.config.dim, model.device
-        self.copy_bias = BIAS_SCALE * self.head.copy_bias.detach().float()
+        self.numbers = model.numbers
+        weights = self.head.copy_bias, self.head.copy_costs, self.head.copy_content
+        self.copy_bias, self.copy_costs, self.copy_content = (BIAS_SCALE * each.detach().float() for each in weights)
         self._allocate(slots=0, positions=0)
 
     def _allocate(self, *, slots: int, positions: int) -> None:
@@ -68,19 +75,25 @@ class PieceWriter:
         """What each input position holds: position t has piece t - 1."""
         self.references = np.full((slots, self.places), NOTHING, np.int64)
         """The piece that numbers are written relative to, as it is now."""
-        self.identities = np.zeros((slots, positions), np.int64)
+        self.states, self.nodes = (np.zeros((slots, positions), np.int64) for _ in range(2))
         self.kinds = np.zeros((slots, positions), np.int64)
+        self.costs = np.zeros((slots, positions, 2), np.float32)
         self.superseded = np.zeros((slots, positions), bool)
         self.keys = torch.zeros(slots, positions, self.dim, device=self.device)
 
+    def _memory(self) -> list[Any]:
+        """All that is indexed by slot."""
+        facts = self.states, self.nodes, self.kinds, self.costs, self.superseded
+        return [self.pieces, self.references, *facts, self.keys]
+
     def reserve(self, slots: int, positions: int) -> None:
         """Make room; what is remembered stays where there was room before."""
-        old: list[Any] = [self.pieces, self.references, self.identities, self.kinds, self.superseded, self.keys]
+        old: list[Any] = self._memory()
         have = self.pieces.shape[:2]
         if slots <= have[0] and positions <= have[1]:
             return
         self._allocate(slots=max(slots, have[0]), positions=max(positions, 2 * have[1], 64))
-        new: list[Any] = [self.pieces, self.references, self.identities, self.kinds, self.superseded, self.keys]
+        new: list[Any] = self._memory()
         for array, earlier in zip(new, old, strict=True):
             array[tuple(slice(length) for length in earlier.shape)] = earlier
 
@@ -95,8 +108,8 @@ class PieceWriter:
         fresh, first = slot_R[position_R == 0], first_RP[position_R == 0]
         if not len(fresh):
             return
-        self.identities[fresh, 0], self.superseded[fresh] = 0, False
-        self.kinds[fresh, 0] = self.cutter.kinds[BOS]
+        self.states[fresh, 0], self.nodes[fresh, 0], self.superseded[fresh] = 0, 0, False
+        self.kinds[fresh, 0], self.costs[fresh, 0] = self.cutter.kinds[BOS], 0
         self.pieces[fresh, 0] = self.references[fresh] = first
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:
@@ -148,11 +161,13 @@ class PieceWriter:
         slots, positions = (torch.from_numpy(array.astype(np.int64)).to(self.device) for array in (slot_R, position_R))
         queries_RD = self.head.copy_query(self.head.copy_norm(known_RD))
         scores_RT = (self.keys[slots, :length] @ queries_RD[:, :, None])[:, :, 0]
-        kind_R1, kinds_RT, superseded_RT = (
-            torch.from_numpy(array).to(self.device)
-            for array in (kind_R[:, None], self.kinds[slot_R, :length], self.superseded[slot_R, :length])
+        memory = (array[slot_R, :length] for array in (self.kinds, self.costs, self.superseded))
+        kind_R1, kinds_RT, costs_RT2, superseded_RT = (
+            torch.from_numpy(array).to(self.device) for array in (kind_R[:, None], *memory)
         )
-        scores_RT = scores_RT / self.dim**0.5 + self.copy_bias[kind_R1, kinds_RT]
+        by_cost_RT = (costs_RT2 * self.copy_costs[kind_R1]).sum(-1)
+        content_R1 = self.copy_content[kind_R1] / self.dim**0.5
+        scores_RT = scores_RT * content_R1 + self.copy_bias[kind_R1, kinds_RT] + by_cost_RT
         hidden_RT = superseded_RT | (torch.arange(length, device=self.device) > positions[:, None])
         attention_RT = torch.softmax(scores_RT.masked_fill(hidden_RT, -torch.inf), dim=-1)
         attention_RT[:, 0] = 0.0
@@ -168,14 +183,24 @@ class PieceWriter:
 
     def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
         """Note the pieces written; they supersede those of the same node."""
-        at_R, identity_R = position_R + 1, self.cutter.identities(pieces_RP)
-        self.pieces[slot_R, at_R], self.identities[slot_R, at_R] = pieces_RP, identity_R
-        self.kinds[slot_R, at_R] = self.cutter.kinds[pieces_RP[:, 0]]
-        alike_RT = (self.identities[slot_R, : int(at_R.max())] == identity_R[:, None]) & (identity_R[:, None] != 0)
-        alike_RT &= np.arange(alike_RT.shape[1]) < at_R[:, None]
-        self.superseded[slot_R, : alike_RT.shape[1]] |= alike_RT
-        self.superseded[slot_R, at_R] = False
-        named = ~self.cutter.creates[pieces_RP[:, 0]]
+        at_R, creates_R = position_R + 1, self.cutter.creates[pieces_RP[:, 0]]
+        state_R, node_R, costs_R2 = (
+            self.cutter.states(pieces_RP),
+            self.cutter.nodes(pieces_RP),
+            self.numbers.costs_of(pieces_RP),
+        )
+        states_RT, nodes_RT, costs_RT2 = (
+            array[slot_R, : int(at_R.max())] for array in (self.states, self.nodes, self.costs)
+        )
+        again_RT = (nodes_RT == node_R[:, None]) & (node_R != 0)[:, None]
+        better_RT = (states_RT == state_R[:, None]) & (creates_R & (state_R != 0))[:, None]
+        better_RT &= costs_R2[:, :1] < costs_RT2[:, :, 0]
+        is_before_RT = np.arange(again_RT.shape[1]) < at_R[:, None]
+        self.superseded[slot_R, : again_RT.shape[1]] |= (again_RT | better_RT) & is_before_RT
+        self.superseded[slot_R, at_R], self.superseded[slot_R, 0] = False, True
+        self.pieces[slot_R, at_R], self.kinds[slot_R, at_R] = pieces_RP, self.cutter.kinds[pieces_RP[:, 0]]
+        self.states[slot_R, at_R], self.nodes[slot_R, at_R], self.costs[slot_R, at_R] = state_R, node_R, costs_R2
+        named = ~creates_R
         self.references[slot_R[named]] = pieces_RP[named]
 
 

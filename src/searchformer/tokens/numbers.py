@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from searchformer.tokens.steps import NONE, NUMBER
+from searchformer.tokens.steps import COST, NONE, NUMBER
 from searchformer.tokens.symbols import Symbols
 
 
@@ -19,6 +19,8 @@ class Numbers:
 
     coordinates: np.ndarray
     """int64 [Y]; NONE for symbols that are words or costs."""
+    costs: np.ndarray
+    """float32 [Y]; 0 for symbols that are no costs."""
     beside: np.ndarray
     """int64 [Y, O]: the symbol of the same kind whose number is so much larger; Y where there is none."""
 
@@ -31,4 +33,11 @@ class Numbers:
         beside = np.full((len(first), 2 * near + 1), len(first))
         for (k, n), symbol in place.items():
             beside[symbol] = [place.get((k, n + offset), len(first)) for offset in range(-near, near + 1)]
-        return cls(np.where(kind == NUMBER, number, NONE), beside)
+        costs = np.where((kind == COST) & (number != NONE), number, 0).astype(np.float32)
+        return cls(np.where(kind == NUMBER, number, NONE), costs, beside)
+
+    def costs_of(self, pieces: np.ndarray) -> np.ndarray:
+        """The costs in the last two places that pieces [..., P] fill, float32 [..., 2]; 0 where there is none."""
+        last = (pieces >= 0).sum(axis=-1, keepdims=True) - [2, 1]
+        symbols = np.take_along_axis(pieces, np.maximum(last, 0), axis=-1)
+        return np.where((last >= 0) & (symbols >= 0), self.costs[np.maximum(symbols, 0)], np.float32(0.0))

@@ -92,15 +92,33 @@ class Cutter:
         first[row[fits], place[fits]] = ids[row[fits], column[fits]]
         return first
 
-    def identities(self, pieces: np.ndarray) -> np.ndarray:
-        """A number for the node that each piece [..., P] names, int64 [...]; 0 where it names none.
+    def states(self, pieces: np.ndarray) -> np.ndarray:
+        """A number for the state that each piece [..., P] names, int64 [...]; 0 where it names none."""
+        return self._identities(pieces, self.names_state)
 
-        Keywords are left out: equal numbers mean that a step speaks of the same node again. Costs count, because states
-        of Sokoban can read alike: a box on a dock is not written.
-        """
-        named = (pieces >= 0) & self.names_node[np.maximum(pieces, 0)]
+    def nodes(self, pieces: np.ndarray) -> np.ndarray:
+        """A number for the state and the costs that each piece names: all of it but the keyword."""
+        return self._identities(pieces, self.names_node)
+
+    def _identities(self, pieces: np.ndarray, counted: np.ndarray) -> np.ndarray:
+        counts = (pieces >= 0) & counted[np.maximum(pieces, 0)]
         with np.errstate(over="ignore"):
-            return (np.where(named, pieces + 1, 0) * self.factors[: pieces.shape[-1]]).sum(axis=-1)
+            return (np.where(counts, pieces + 1, 0) * self.factors[: pieces.shape[-1]]).sum(axis=-1)
+
+    def superseded_at(self, pieces: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        """For every piece of [B, T, P] the first later one that supersedes it, int64 [B, T]; T where there is none.
+
+        A node is superseded when it is named again with the same costs, as closing it does, or created at a lower cost
+        (`costs` [B, T, 2]). The same state at another cost is another node: where boxes on docks are not written,
+        states of Sokoban read alike.
+        """
+        states, nodes, cost = self.states(pieces), self.nodes(pieces), costs[:, :, 0]
+        creates = self.creates[np.maximum(pieces[:, :, 0], 0)]
+        again = (nodes[:, :, None] == nodes[:, None, :]) & (nodes != 0)[:, :, None]
+        better = (states[:, :, None] == states[:, None, :]) & (states != 0)[:, :, None] & creates[:, None, :]
+        better &= cost[:, None, :] < cost[:, :, None]
+        supersedes = np.triu(again | better, k=1)
+        return np.pad(supersedes, ((0, 0), (0, 0), (0, 1)), constant_values=True).argmax(axis=2)
 
     def references(self, inputs: np.ndarray) -> np.ndarray:
         """For every input [B, T, P] the last one up to it that creates nothing: the node whose children are written."""
@@ -112,6 +130,11 @@ class Cutter:
     def creates(self) -> np.ndarray:
         """Whether each token begins a step that creates a node, bool [V]."""
         return self.kinds == CREATE
+
+    @cached_property
+    def names_state(self) -> np.ndarray:
+        """Whether each token helps to name a state, bool [V]."""
+        return self.names_node & (self.kinds != COST)
 
     @cached_property
     def names_node(self) -> np.ndarray:
@@ -164,18 +187,6 @@ def _pieces(ids: np.ndarray, lengths: np.ndarray, begins: np.ndarray, place: np.
 def join(pieces: np.ndarray) -> np.ndarray:
     """The ids of one sequence's pieces [T, P], one after the other."""
     return pieces[pieces != NOTHING]
-
-
-def next_alike(identities: np.ndarray) -> np.ndarray:
-    """For every piece of [B, T] the next one of its row with the same identity, int64; T where there is none."""
-    rows, length = identities.shape
-    order = np.argsort(identities, axis=1, kind="stable")
-    ordered = np.take_along_axis(identities, order, axis=1)
-    follows = np.full((rows, length), length, dtype=np.int64)
-    follows[:, :-1] = np.where((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != 0), order[:, 1:], length)
-    found = np.empty_like(follows)
-    np.put_along_axis(found, order, follows, axis=1)
-    return found
 
 
 def token_kinds(vocabulary: Vocabulary) -> np.ndarray:
