@@ -119,7 +119,11 @@ def store_evaluation(
     """Write what `rollout` and `evaluate` write, except for the answers."""
     verdicts = pa.table(columns)
     reference = pa.Table.from_pylist(
-        [{"task_id": task, "lengths": runs, "shortest": min(runs) // 2} for task, runs in astar.items()], schema=ASTAR
+        [
+            {"task_id": task, "lengths": runs, "shortest": min(runs) // 2, "nats": min(runs) / 10}
+            for task, runs in astar.items()
+        ],
+        schema=ASTAR,
     )
     pq.write_table(verdicts, directory / "verdicts.parquet")
     pq.write_table(reference, directory / "astar.parquet")

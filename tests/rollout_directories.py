@@ -20,9 +20,11 @@ def write_rollouts(
     answers: Callable[[str], Iterable[list[str]]],
     *,
     finish: str = "eos",
+    log_probability: Callable[[list[str]], float] = lambda tokens: 0.0,
     **config: Any,
 ) -> store.Rollouts:
-    """Answers to tasks (task id to prompt ids); `answers(task_id)` gives the tokens of each task's answers."""
+    """Answers to tasks (task id to prompt ids); `answers(task_id)` gives the tokens of each task's answers, and
+    `log_probability(tokens)` what the model makes of an answer."""
     given = {task: list(answers(task)) for task in sorted(prompts)}
     settings = {key: value for key, value in domain.model_dump().items() if value is not None}
     fields = {
@@ -36,6 +38,7 @@ def write_rollouts(
     with store.Writer(directory, vocabulary, name="000-000", save_seconds=60) as writer:
         for index, (task, texts) in enumerate(given.items()):
             for sample, tokens in enumerate(texts):
-                writer.add(Answer(task, index, sample, vocabulary.encode(tokens), finish, 0.0))
+                known = vocabulary.encode(tokens), finish, log_probability(tokens)
+                writer.add(Answer(task, index, sample, *known))
     store.finish(directory, fields)
     return store.Rollouts.open(directory)

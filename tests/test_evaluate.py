@@ -1,6 +1,7 @@
 """Evaluating a directory of rollouts: every answer is judged, once, by the rules of the data that it belongs to."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from rollout_directories import write_rollouts
 
-from searchformer.domains import make_domain
+from searchformer.commands.evaluate import print_metrics
+from searchformer.dataset.store import write_table
+from searchformer.domains import Domain, make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate import verdicts
-from searchformer.evaluate.evaluation import evaluate
+from searchformer.evaluate.evaluation import ASTAR, ENTROPY_RUNS, PLAIN, evaluate
 from searchformer.evaluate.judge import Judge
-from searchformer.evaluate.verdicts import verdicts_of
+from searchformer.evaluate.metrics import IMITATION
+from searchformer.evaluate.verdicts import WRITER, verdicts_of
 from searchformer.files import read_json, write_json
 from searchformer.rollout.store import Rollouts
 from searchformer.search import Options, Searcher
+from searchformer.tokens.entropy import Yardstick
 from searchformer.tokens.grammar import write_text
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -134,3 +139,122 @@ def test_a_directory_gives_its_prompts_and_answers_by_task(tmp_path: Path) -> No
         rollouts.prompt("nowhere")
     with pytest.raises(SearchformerError, match="lacks answer 2 to task"):
         rollouts.answer(next(iter(PROBLEMS)), 2)
+
+
+# --- the entropy of A*
+
+# Of these searches of an open 3x3 maze, every run leaves the same to chance:
+#   from (0, 0) to (1, 1): the order of two children; which of the two is closed; the order of its two children, one of
+#     them the goal; whether the goal or the other child of the start is closed. Then the goal is alone. 4 ln 2
+#   from (1, 0) to (1, 2): the order of three children, twice; only the one ahead is ever of least f. 2 ln 3!
+OPEN = [
+    DOMAIN.encode({"width": 3, "height": 3, "walls": [], "start": start, "goal": goal})
+    for start, goal in (([0, 0], [1, 1]), ([1, 0], [1, 2]))
+]
+OPEN_NATS = [4 * math.log(2), 2 * math.log(6)]
+
+
+def drawn_by_astar(
+    directory: Path, domain: Domain, problems: list[np.ndarray], *, samples: int, factor: float = 1.0, **config: Any
+) -> Rollouts:
+    """Answers of a model that is A*: its searches, with their own probabilities; to the power of `factor`."""
+    vocabulary = Vocabulary.of(domain.token_list())
+    texts = {
+        domain.task_id(problem): [
+            write_text(domain, problem, Searcher(domain).search(problem, seed=seed)) for seed in range(samples)
+        ]
+        for problem in problems
+    }
+
+    def log_probability(tokens: list[str]) -> float:
+        trace = vocabulary.encode(tokens[: tokens.index("plan")])
+        return -factor * Yardstick(vocabulary).floor(trace).sum()
+
+    return write_rollouts(
+        directory,
+        domain,
+        vocabulary,
+        {task: vocabulary.encode(found[0][0].split()) for task, found in texts.items()},
+        lambda task: [f"{trace} {plan}".split() for _, trace, plan in texts[task]],
+        log_probability=log_probability,
+        **(PLAIN | config),
+    )
+
+
+def nats_of(directory: Path) -> list[float | None]:
+    """answer_nats and astar_nats."""
+    metrics = evaluate(directory, astar_runs=ENTROPY_RUNS)["metrics"]
+    return [metrics[name]["value"] for name in IMITATION]
+
+
+def open_mazes(directory: Path, **config: Any) -> Rollouts:
+    return drawn_by_astar(directory, DOMAIN, OPEN, samples=3, **config)
+
+
+def test_what_astar_leaves_to_chance_is_what_a_hand_counts(tmp_path: Path) -> None:
+    open_mazes(tmp_path, factor=2.0)
+    assert nats_of(tmp_path) == pytest.approx([2 * np.mean(OPEN_NATS), np.mean(OPEN_NATS)])
+    kept = pq.read_table(tmp_path / "astar.parquet")
+    by_task = dict(zip(kept["task_id"].to_pylist(), kept["nats"].to_pylist(), strict=True))
+    assert [by_task[DOMAIN.task_id(problem)] for problem in OPEN] == pytest.approx(OPEN_NATS)
+
+
+def test_nats_are_shown_with_the_other_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_mazes(tmp_path)
+    print_metrics(evaluate(tmp_path, astar_runs=2))
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "nats" in line]
+    assert [row[1] for row in rows] == list(IMITATION)
+    assert {row[3] for row in rows} == {f"{np.mean(OPEN_NATS):.4g}"}
+
+
+def test_a_perfect_imitator_has_the_entropy_of_astar(tmp_path: Path, draw_problems: Callable[..., Any]) -> None:
+    domain = make_domain("maze", {"width": 5, "height": 5})
+    problems = [problem for problem in draw_problems(domain, 60) if Searcher(domain).search(problem).solvable]
+    drawn_by_astar(tmp_path, domain, problems, samples=16)
+    metrics = evaluate(tmp_path, astar_runs=ENTROPY_RUNS)["metrics"]
+    assert metrics["legal_traces"]["value"] == 1
+    own, astar = (metrics[name] for name in IMITATION)
+    assert own["value"] == pytest.approx(astar["value"], rel=0.02)
+    assert astar["low"] < own["value"] < astar["high"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"temperature": 0.7},
+        {"top_k": 5},
+        {"top_p": 0.95},
+        {"prefix": "create"},
+        {"constrain": True},
+        {"deterministic": True},
+        {"algorithm": "dijkstra"},
+        {"algorithm": "weighted", "weight": 2.0},
+    ],
+    ids=str,
+)
+def test_nats_are_undefined_and_not_shown_where_nothing_imitates_astar(
+    tmp_path: Path, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_mazes(tmp_path, **config)
+    assert nats_of(tmp_path) == [None, None]
+    print_metrics(read_json(tmp_path / "metrics.json", what="evaluation"))
+    shown = capsys.readouterr().out
+    assert "sound_traces" in shown
+    assert "nats" not in shown
+
+
+def test_plans_alone_and_answers_from_elsewhere_have_no_nats(tmp_path: Path) -> None:
+    rollouts_of(tmp_path / "plans", lambda task: [written(task)[2]], **PLAIN)
+    rollouts_of(tmp_path / "elsewhere", searched_and_not)  # nothing says how they were drawn
+    assert nats_of(tmp_path / "plans") == nats_of(tmp_path / "elsewhere") == [None, None]
+
+
+def test_what_an_older_version_kept_of_astar_is_made_again(tmp_path: Path) -> None:
+    open_mazes(tmp_path)
+    nats = nats_of(tmp_path)
+    kept = pq.read_table(tmp_path / "astar.parquet")
+    write_table(kept.drop_columns(["nats"]), tmp_path / "astar.parquet", writer=WRITER)
+    assert nats_of(tmp_path) == nats
+    again = pq.read_table(tmp_path / "astar.parquet")
+    assert again.schema.names == ASTAR.names
+    assert again.equals(kept)

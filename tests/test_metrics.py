@@ -27,11 +27,30 @@ VERDICTS = {
     "trace_legal": [True, False, True, False, False, None],
     "trace_sound": [True, True, True, False, False, None],
 }
-ASTAR = {"task_id": ["a", "b", "c"], "lengths": [[40, 60], [100, 100], [20, 40]], "shortest": [12, 60, 10]}
+ASTAR = {
+    "task_id": ["a", "b", "c"],
+    "lengths": [[40, 60], [100, 100], [20, 40]],
+    "shortest": [12, 60, 10],
+    "nats": [2.5, 7.0, 4.0],
+}
+IMITATIONS = {  # in another order
+    "task_id": ["c", "b", "a", "c", "b", "a"],
+    "sample": [1, 0, 0, 0, 1, 1],
+    "log_probability": [-1.0, -8.0, -2.0, -3.0, -6.0, -4.0],
+}
 
 
-def scores_of(verdicts: dict = VERDICTS, astar: dict = ASTAR, *, task_ids: str = "abc", samples: int = 2) -> Scores:
-    return Scores.from_tables(pa.table(verdicts), pa.table(astar), task_ids=list(task_ids), samples=samples)
+def scores_of(
+    verdicts: dict = VERDICTS,
+    astar: dict = ASTAR,
+    imitations: dict | None = IMITATIONS,
+    *,
+    task_ids: str = "abc",
+    samples: int = 2,
+) -> Scores:
+    drawn = None if imitations is None else pa.table(imitations)
+    asked = {"task_ids": list(task_ids), "samples": samples, "imitations": drawn}
+    return Scores.from_tables(pa.table(verdicts), pa.table(astar), **asked)
 
 
 def with_column(name: str, values: list) -> dict:
@@ -61,6 +80,8 @@ def without_row(index: int) -> dict:
         ("share_of_possible_saving", (50 - 20) / (50 - 12)),
         ("legal_traces", 2 / 5),
         ("sound_traces", 3 / 5),
+        ("answer_nats", (3 + 7 + 2) / 3),
+        ("astar_nats", (2.5 + 7 + 4) / 3),
     ],
 )
 def test_each_metric_is_what_a_hand_computes(name: str, expected: float) -> None:
@@ -124,6 +145,17 @@ def test_solution_only_answers_have_no_search_lengths() -> None:
     assert scored["metrics"]["any_optimal"]["value"] == pytest.approx(1 / 3)
 
 
+def test_nats_are_for_searches_whose_probability_is_known() -> None:
+    def nats(*given: dict | None) -> list[float | None]:
+        scored = metrics.score(scores_of(*given), resamples=10)["metrics"]
+        return [scored[name]["value"] for name in metrics.IMITATION]
+
+    older = {name: column for name, column in ASTAR.items() if name != "nats"}
+    assert nats(VERDICTS, ASTAR, None) == [None, None]
+    assert nats({**VERDICTS, "trace_length": [0] * 6}, ASTAR, IMITATIONS) == [None, None]
+    assert nats(VERDICTS, older, IMITATIONS) == [4.0, None]
+
+
 def test_a_model_that_searches_in_vain_has_an_ilr_of_zero() -> None:
     scored = metrics.score(scores_of(with_column("verdict", ["invalid"] * 6)))["metrics"]
     assert scored["ilr_on_solved_mean"]["value"] == 0
@@ -139,7 +171,7 @@ def test_an_answer_that_skips_its_search_does_not_shorten_the_mean() -> None:
 def test_rows_may_come_in_any_order() -> None:
     shuffled = pa.table(VERDICTS).take([4, 1, 0, 5, 3, 2])
     scores = Scores.from_tables(shuffled, pa.table(ASTAR).take([2, 0, 1]), task_ids=["a", "b", "c"], samples=2)
-    assert metrics.score(scores) == metrics.score(scores_of())
+    assert metrics.score(scores) == metrics.score(scores_of(imitations=None))
 
 
 @pytest.mark.parametrize(

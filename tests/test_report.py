@@ -245,6 +245,22 @@ def test_solution_only_models_have_dashes_for_search_lengths(tmp_path: Path) -> 
     assert [row[0] for row in search.rows] == ["15M search-augmented"]
 
 
+def test_entropies_are_beside_search_lengths_where_evaluations_have_them(tmp_path: Path) -> None:
+    for name, seed in (("older", 0), ("now", 1)):
+        write_evaluation(tmp_path / name, seed=seed, size="15M" if name == "now" else "46M")
+        stored = read_json(tmp_path / name / "metrics.json", what="evaluation")
+        for metric, value in (("answer_nats", 12.5), ("astar_nats", 11.0)):
+            del stored["metrics"][metric]
+            if name == "now":
+                stored["metrics"][metric] = {"value": value, "low": 9.0, "high": 14.0, "standard_error": 0.5}
+        write_json(tmp_path / name / "metrics.json", stored)
+    search = all_tables(load_results([tmp_path]))[1]
+    assert [column.title for column in search.columns[-2:]] == ["Entropy of answers (nats)", "Entropy of A* (nats)"]
+    assert [row[-2:] for row in search.rows] == [(Measured(12.5, 0.5, 1), Measured(11.0, 0.5, 1)), (None, None)]
+    (tmp_path / "now" / "metrics.json").unlink()
+    assert not any("Entropy" in column.title for column in all_tables(load_results([tmp_path]))[1].columns)
+
+
 def test_one_model_evaluated_twice_counts_once_and_is_noted(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_evaluation(tmp_path / name)

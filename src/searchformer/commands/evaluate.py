@@ -48,12 +48,14 @@ def run(
 
 def print_metrics(metrics: dict[str, Any]) -> None:
     """The scores as a table."""
+    from searchformer.evaluate.metrics import IMITATION
+
     table = Table(title=f"{metrics['tasks']} tasks, {metrics['samples']} answers each, {metrics['rule']} judge")
     for heading in ("metric", "value", "95% interval"):
         table.add_column(heading, justify="left" if heading == "metric" else "right")
     for name, found in metrics["metrics"].items():
-        if found["value"] is None:
-            table.add_row(name, "undefined", "")
-        else:
+        if found["value"] is not None:
             table.add_row(name, f"{found['value']:.4g}", f"{found['low']:.4g} to {found['high']:.4g}")
+        elif name not in IMITATION:
+            table.add_row(name, "undefined", "")
     Console().print(table)

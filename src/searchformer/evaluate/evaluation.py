@@ -1,7 +1,8 @@
 """Judges and scores a directory of rollouts.
 
-In: what `searchformer rollout` wrote. Out, beside it: `verdicts.parquet` (a row per answer), `astar.parquet` (what A*
-itself takes, from repeated non-deterministic runs) and `metrics.json`. Try: `searchformer evaluate DIR`.
+In: what `searchformer rollout` wrote. Out, beside it: `verdicts.parquet` (a row per answer), `astar.parquet` (how long
+A* itself searches and how much it leaves to chance, from repeated non-deterministic runs) and `metrics.json`. Try:
+`searchformer evaluate DIR`.
 """
 
 from collections.abc import Generator
@@ -23,17 +24,31 @@ from searchformer.errors import SearchformerError
 from searchformer.evaluate.metrics import Ratio, Scores, resample, score
 from searchformer.evaluate.verdicts import WRITER, verdicts_of
 from searchformer.files import write_json
-from searchformer.rollout.store import Rollouts
+from searchformer.rollout.store import Rollouts, read_answers
 from searchformer.search import Options, Searcher
 from searchformer.search.shortest import shortest_search_length
 from searchformer.seeding import child_seed
+from searchformer.tokens.entropy import search_nats
 
 ASTAR_RUNS = 64
-ASTAR = pa.schema([("task_id", pa.string()), ("lengths", pa.list_(pa.int32())), ("shortest", pa.int32())])
+ENTROPY_RUNS = 8
+"""The first of A*'s runs per task, which its entropy is averaged over."""
+ASTAR = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("lengths", pa.list_(pa.int32())),
+        ("shortest", pa.int32()),
+        ("nats", pa.float64()),
+    ]
+)
 """Columns of `astar.parquet`."""
 WEIGHTS, WEIGHTED_RUNS = (1.5, 2.0, 4.0), 8
 """Of the heuristic in weighted A*, and its runs per task."""
 TASKS_AT_ONCE = 256
+PLAIN = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "prefix": "", "constrain": False}
+"""Options of answers drawn from the model's own distribution, whose mean log-probability is minus its entropy."""
+IMITABLE = {"algorithm": "astar", "deterministic": False}
+"""The data whose entropy is in `astar.parquet`."""
 
 
 def evaluate(
@@ -49,7 +64,13 @@ def evaluate(
     rollouts = Rollouts.open(directory)
     verdicts = verdicts_of(rollouts, paper=paper, display=display, engine=engine, workers=workers)
     astar = _astar_lengths(rollouts, engine or LocalEngine(), workers, runs=astar_runs)
-    scores = Scores.from_tables(verdicts, astar, task_ids=sorted(rollouts.problems), samples=rollouts.config["samples"])
+    scores = Scores.from_tables(
+        verdicts,
+        astar,
+        task_ids=sorted(rollouts.problems),
+        samples=rollouts.config["samples"],
+        imitations=_imitations(rollouts),
+    )
     metrics = {"run": rollouts.config, "rule": "paper" if paper else "strict", **score(scores)}
     metrics["references"] = _references(rollouts, scores)
     write_json(directory / f"metrics{'-paper' if paper else ''}.json", metrics)
@@ -58,7 +79,7 @@ def evaluate(
 
 def _astar_lengths(rollouts: Rollouts, engine: Engine, workers: int | None, *, runs: int) -> pa.Table:
     """For every task, trace tokens of `runs` non-deterministic A* searches, whatever the data's algorithm, and of the
-    shortest true search. They are kept in `astar.parquet`.
+    shortest true search, and the searches' entropy. They are kept in `astar.parquet`.
     """
     path = rollouts.directory / "astar.parquet"
     tasks = sorted(rollouts.problems)
@@ -102,7 +123,8 @@ class _AstarRuns:
         nodes = len(self.searcher.search(problem, record=False).plan)
         shortest = shortest_search_length(self.rollouts.domain, problem, plan_nodes=nodes)
         lengths = [self.searcher.trace_length(problem, seed=seed) for seed in self.seeds]
-        return {"task_id": task, "lengths": lengths, "shortest": shortest}
+        nats = [search_nats(self.searcher.search(problem, seed=seed)) for seed in self.seeds[:ENTROPY_RUNS]]
+        return {"task_id": task, "lengths": lengths, "shortest": shortest, "nats": float(np.mean(nats))}
 
 
 def _read_astar(path: Path) -> pa.Table | None:
@@ -112,6 +134,14 @@ def _read_astar(path: Path) -> pa.Table | None:
         return pq.read_table(path, columns=ASTAR.names)
     except (OSError, pa.ArrowException, SearchformerError):
         return None
+
+
+def _imitations(rollouts: Rollouts) -> pa.Table | None:
+    """The log-probability of every answer, if that is to be compared with the entropy of A*'s searches."""
+    if any(rollouts.config.get(name) != value for name, value in (PLAIN | IMITABLE).items()):
+        return None
+    tables = list(read_answers(rollouts.directory, ["task_id", "sample", "log_probability"]))
+    return pa.concat_tables(tables) if tables else None
 
 
 def _references(rollouts: Rollouts, scores: Scores) -> list[dict[str, Any]]:

@@ -55,6 +55,11 @@ class Scores:
     """int [n, runs]: trace tokens of non-deterministic A* runs."""
     shortest_searches: np.ndarray | None = None
     """int [n]: trace tokens of the shortest true search; None where an older version evaluated."""
+    astar_entropies: np.ndarray | None = None
+    """float [n]: nats that non-deterministic A* leaves to chance; None where an older version evaluated."""
+    answer_surprises: np.ndarray | None = None
+    """float [n, m]: nats, minus the log-probability of the answer; None unless answers were drawn from the model's own
+    distribution, of a model of non-deterministic A*."""
     exact: np.ndarray | None = None
     """bool [n, m]: the answer is that of the data's deterministic search; None for non-deterministic data."""
 
@@ -67,6 +72,8 @@ class Scores:
             "astar_lengths": (n, self.astar_lengths.shape[-1]),
         }
         shapes |= {"shortest_searches": (n,)} if self.shortest_searches is not None else {}
+        shapes |= {"astar_entropies": (n,)} if self.astar_entropies is not None else {}
+        shapes |= {"answer_surprises": (n, m)} if self.answer_surprises is not None else {}
         shapes |= {"exact": (n, m)} if self.exact is not None else {}
         for name, shape in shapes.items():
             if (found := getattr(self, name).shape) != shape:
@@ -87,11 +94,20 @@ class Scores:
         return self.correct.shape[1]
 
     @classmethod
-    def from_tables(cls, verdicts: pa.Table, astar: pa.Table, *, task_ids: Sequence[str], samples: int) -> "Scores":
+    def from_tables(
+        cls,
+        verdicts: pa.Table,
+        astar: pa.Table,
+        *,
+        task_ids: Sequence[str],
+        samples: int,
+        imitations: pa.Table | None = None,
+    ) -> "Scores":
         """Scores from `verdicts.parquet` and `astar.parquet`, whose rows may come in any order.
 
         `task_ids` and `samples` say what was asked of the model: one answer each, no more and no fewer.
-        A bool column `exact` is taken where the verdicts have one (deterministic data).
+        A bool column `exact` is taken where the verdicts have one (deterministic data). `imitations` are the answers'
+        `task_id`, `sample` and `log_probability`, where these can be compared with the entropy of A*.
         """
         place = _places(verdicts, task_ids=task_ids, samples=samples)
         kind = np.array(_column(verdicts, "verdict").to_pylist(), dtype=object)
@@ -100,10 +116,15 @@ class Scores:
                 f"a verdict is one of {', '.join(VERDICTS)}; found {sorted(map(str, unknown))[0]!r}"
             )
 
-        def grid(values: np.ndarray) -> np.ndarray:
+        def grid(values: np.ndarray, place: np.ndarray = place) -> np.ndarray:
             placed = np.empty(len(values), dtype=values.dtype)
             placed[place] = values
             return placed.reshape(len(task_ids), samples)
+
+        surprises = None
+        if imitations is not None:
+            own_place = _places(imitations, task_ids=task_ids, samples=samples)
+            surprises = grid(-_numbers(imitations, "log_probability"), own_place)
 
         legal = _column(verdicts, "trace_legal").cast(pa.bool_())
         optimal_length = grid(_integers(verdicts, "optimal_length"))
@@ -120,7 +141,9 @@ class Scores:
             trace_sound=grid(_column(verdicts, "trace_sound").cast(pa.bool_()).fill_null(False).to_numpy()),
             optimal_length=optimal_length[:, 0],
             astar_lengths=_astar_lengths(astar, task_ids=task_ids),
-            shortest_searches=_shortest_searches(astar, task_ids=task_ids),
+            shortest_searches=_of_each_task(astar, "shortest", task_ids=task_ids),
+            astar_entropies=_of_each_task(astar, "nats", task_ids=task_ids),
+            answer_surprises=surprises,
             exact=grid(_column(verdicts, "exact").to_numpy()) if "exact" in verdicts.column_names else None,
         )
 
@@ -139,12 +162,17 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return table.column(name)
 
 
-def _integers(table: pa.Table, name: str) -> np.ndarray:
-    """An integer column without nulls, as int64."""
+def _numbers(table: pa.Table, name: str) -> np.ndarray:
+    """A column of numbers without nulls."""
     column = _column(table, name)
     if column.null_count:
         raise SearchformerError(f"column {name!r} must not hold nulls; found {column.null_count}")
-    return column.to_numpy().astype(np.int64)
+    return column.to_numpy()
+
+
+def _integers(table: pa.Table, name: str) -> np.ndarray:
+    """An integer column without nulls, as int64."""
+    return _numbers(table, name).astype(np.int64)
 
 
 def _places(verdicts: pa.Table, *, task_ids: Sequence[str], samples: int) -> np.ndarray:
@@ -181,12 +209,12 @@ def _astar_lengths(astar: pa.Table, *, task_ids: Sequence[str]) -> np.ndarray:
     return np.array([lengths[task_id] for task_id in task_ids], dtype=np.int64)
 
 
-def _shortest_searches(astar: pa.Table, *, task_ids: Sequence[str]) -> np.ndarray | None:
-    """The column `shortest`, int [n], in the order of `task_ids`; None if it is missing."""
-    if "shortest" not in astar.column_names:
+def _of_each_task(astar: pa.Table, name: str, *, task_ids: Sequence[str]) -> np.ndarray | None:
+    """A column with a number per task, [n], in the order of `task_ids`; None if it is missing."""
+    if name not in astar.column_names:
         return None
-    shortest = dict(zip(astar["task_id"].to_pylist(), _integers(astar, "shortest").tolist(), strict=True))
-    return np.array([shortest[task_id] for task_id in task_ids], dtype=np.int64)
+    found = dict(zip(astar["task_id"].to_pylist(), _numbers(astar, name).tolist(), strict=True))
+    return np.array([found[task_id] for task_id in task_ids])
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +240,11 @@ def _mean(per_task: ArrayLike) -> Ratio:
     """The mean over all tasks."""
     numerator = np.asarray(per_task, dtype=float)
     return Ratio(numerator, np.ones_like(numerator))
+
+
+def _undefined(scores: Scores) -> Ratio:
+    """Nothing to weigh."""
+    return Ratio(np.zeros(scores.tasks), np.zeros(scores.tasks))
 
 
 # --- plans ------------------------------------------------------------------------------------------------------
@@ -337,7 +370,7 @@ def shortest_search_length(scores: Scores) -> Ratio:
     """(1/|O|) sum_{i in O} s_i: the shortest true search, on the very tasks of `average_on_optimal_length`; s_i creates
     and closes the nodes of an optimal plan and nothing else."""
     if scores.shortest_searches is None:
-        return Ratio(np.zeros(scores.tasks), np.zeros(scores.tasks))
+        return _undefined(scores)
     counted = ~np.isnan(mean_length(scores, scores.optimal))
     return Ratio(counted * scores.shortest_searches, counted * 1.0)
 
@@ -345,7 +378,7 @@ def shortest_search_length(scores: Scores) -> Ratio:
 def share_of_possible_saving(scores: Scores) -> Ratio:
     """sum_{i in O} (t_i* - t_i) / sum_{i in O} (t_i* - s_i): 0 searches as much as A*, 1 only along the plan."""
     if scores.shortest_searches is None:
-        return Ratio(np.zeros(scores.tasks), np.zeros(scores.tasks))
+        return _undefined(scores)
     lengths, astar = mean_length(scores, scores.optimal), astar_length(scores)
     counted = ~np.isnan(lengths)
     saved = counted * (astar - np.nan_to_num(lengths))
@@ -397,16 +430,43 @@ def sound_traces(scores: Scores) -> Ratio:
     return _share_of_traces(scores, scores.trace_sound)
 
 
+# --- imitation --------------------------------------------------------------------------------------------------
+
+
+def answer_nats(scores: Scores) -> Ratio:
+    """(1/(n m)) sum_ij -ln p(answer j of task i): how much the model leaves to chance, its own entropy.
+
+    p is the model's probability of the whole answer, eos included; of an answer that was cut, as far as it goes. A
+    perfect imitator of non-deterministic A* has answer_nats = astar_nats, but for the chance of what was drawn. With
+    more, it hesitates where A* does not; with fewer, it rules out some of what A* may do.
+    """
+    surprises = scores.answer_surprises
+    return _undefined(scores) if surprises is None or not scores.trace_length.any() else _mean(surprises.mean(axis=1))
+
+
+def astar_nats(scores: Scores) -> Ratio:
+    """(1/n) sum_i H_i, where H_i is the entropy of A*'s searches of task i: the mean, over non-deterministic runs, of
+    ln(open nodes of least f) summed over the closed nodes and ln(k!) summed over the k children created at a time.
+
+    Undefined where `answer_nats` is: there is nothing to compare it with.
+    """
+    entropies = scores.astar_entropies
+    return _undefined(scores) if entropies is None or answer_nats(scores).value is None else _mean(entropies)
+
+
 _PLANS = (any_optimal, any_feasible, pass_at_1, pass_at_1_feasible, swc)
 _RATIOS = (ilr_on_solved_mean, ilr_on_optimal_mean, ilr_on_solved_shortest, ilr_on_optimal_shortest)
 _LENGTHS = (
     *(average_on_optimal_length, astar_on_optimal_length, shortest_search_length),
     *(length_ratio_of_means, share_of_possible_saving),
 )
+_TRACES, _NATS = (legal_traces, sound_traces), (answer_nats, astar_nats)
 METRICS: dict[str, Callable[[Scores], Ratio]] = {
-    metric.__name__: metric for metric in (*_PLANS, *_RATIOS, *_LENGTHS, legal_traces, sound_traces)
+    metric.__name__: metric for metric in (*_PLANS, *_RATIOS, *_LENGTHS, *_TRACES, *_NATS)
 }
 """Every metric that needs nothing but `Scores`, by the name it has in metrics.json."""
+IMITATION = tuple(metric.__name__ for metric in _NATS)
+"""Metrics of models of non-deterministic A* only, and of answers drawn from their own distribution."""
 
 
 # --- uncertainty ------------------------------------------------------------------------------------------------

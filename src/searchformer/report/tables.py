@@ -97,6 +97,8 @@ SEARCH = (
     (Column("ilr_on_optimal_shortest", "ILR of shortest (optimal)", 3), 1.0),
     (Column("legal_traces", "Legal A* traces (%)", 1), 100.0),
     (Column("sound_traces", "Sound traces (%)", 1), 100.0),
+    (Column("answer_nats", "Entropy of answers (nats)", 1), 1.0),
+    (Column("astar_nats", "Entropy of A* (nats)", 1), 1.0),
 )
 
 ERRORS = (
@@ -150,7 +152,7 @@ def search_table(results: Results) -> Table:
         "Average-on-optimal length: mean trace tokens over a task's optimal answers, averaged over the tasks "
         "that have one; A* on the same tasks: mean of its non-deterministic runs. ILR of shortest takes each "
         "task's shortest trace, as the paper's text defines it; it exceeds one even for a model that only "
-        "imitates A*."
+        "imitates A*. Entropy: what is left to chance per task; a perfect imitator has that of A*."
     )
     return metric_table(groups, SEARCH, name="search-length", title="Length of searches", caption=caption)
 

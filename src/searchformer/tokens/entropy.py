@@ -3,16 +3,19 @@
 A* draws which of the open nodes of least f is closed, uniformly, and the order of the children it creates; everything
 else follows. So the loss of a perfect imitator is ln(open nodes of least f) at every close and ln(k!) for every k
 children. What a model loses beyond that, by kind of token, says what it has not learnt.
-In: a response's ids. Out: nats. Where two states are written alike (Sokoban's paper format), the text decides.
+In: a response's ids, or a search itself. Out: nats. Where two states are written alike (Sokoban's paper format), the
+text of a response decides, and may not tell which of them was closed; a search knows.
 """
 
 import math
 from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from searchformer.records import Trace
 from searchformer.tokens.steps import COST, KEYWORD, token_kinds
 from searchformer.tokens.vocabulary import Vocabulary
 
@@ -23,6 +26,15 @@ CLOSED, CHILDREN, COSTS, PLAN = range(len(FIELDS))
 
 class NotASearchError(Exception):
     """A trace is no execution of the search that it is measured by."""
+
+
+def search_nats(found: Trace) -> float:
+    """What a search of non-deterministic A* has decided by chance: minus the logarithm of its probability.
+
+    `Yardstick.floor` is the same for its text, wherever that tells all states apart.
+    """
+    f = found.costs + found.estimates
+    return float(_count_nats(zip(found.kinds.tolist(), found.nodes.tolist(), f.tolist(), strict=True)).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,22 +64,10 @@ class Yardstick:
 
     def floor(self, trace: np.ndarray) -> np.ndarray:
         """Least nats of a trace, by field; raises NotASearchError."""
-        nats = np.zeros(len(FIELDS))
-        if self.deterministic:
-            return nats
-        frontier, created = _Frontier(), 0
-        for keyword, state, f in self._steps(trace.tolist()):
-            if keyword == "create":
-                frontier.add(state, f)
-                created += 1
-            else:
-                nats[CHILDREN] += math.lgamma(created + 1)
-                created = 0
-                nats[CLOSED] += math.log(frontier.close(state, f))
-        return nats
+        return np.zeros(len(FIELDS)) if self.deterministic else _count_nats(self._steps(trace.tolist()))
 
-    def _steps(self, ids: list[int]) -> list[tuple[str, tuple[int, ...], float]]:
-        """(keyword, state, f) of every step of a trace."""
+    def _steps(self, ids: list[int]) -> list[tuple[bool, tuple[int, ...], float]]:
+        """(whether it closes, state, f) of every step of a trace."""
         begins = [place for place, token in enumerate(ids) if self._kinds[token] >= KEYWORD]
         if begins[:1] != [0]:
             raise NotASearchError
@@ -77,7 +77,7 @@ class Yardstick:
             keyword = self.vocabulary.tokens[ids[begin]]
             if g not in self._costs or h not in self._costs or keyword not in ("create", "close"):
                 raise NotASearchError
-            steps.append((keyword, tuple(state), self._costs[g] + self.weight * self._costs[h]))
+            steps.append((keyword == "close", tuple(state), self._costs[g] + self.weight * self._costs[h]))
         return steps
 
     @cached_property
@@ -86,14 +86,28 @@ class Yardstick:
         return {index: int(token[1:]) for index, token in tokens if self._kinds[index] == COST}
 
 
+def _count_nats(steps: Iterable[tuple[bool, Hashable, float]]) -> np.ndarray:
+    """Nats by field of steps (whether it closes, state, f); raises NotASearchError."""
+    nats, frontier, created = np.zeros(len(FIELDS)), _Frontier(), 0
+    for closes, state, f in steps:
+        if closes:
+            nats[CHILDREN] += math.lgamma(created + 1)
+            created = 0
+            nats[CLOSED] += math.log(frontier.close(state, f))
+        else:
+            frontier.add(state, f)
+            created += 1
+    return nats
+
+
 class _Frontier:
     """Open nodes with their f."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[int, ...], list[float]] = {}
+        self.known: dict[Hashable, list[float]] = {}
         self.count: Counter[float] = Counter()
 
-    def add(self, state: tuple[int, ...], f: float) -> None:
+    def add(self, state: Hashable, f: float) -> None:
         """A node is created, or reached at a lower cost."""
         open_ = self.known.setdefault(state, [])
         worse = [each for each in open_ if each > f]
@@ -102,7 +116,7 @@ class _Frontier:
         open_.append(f)
         self.count[f] += 1
 
-    def close(self, state: tuple[int, ...], f: float) -> int:
+    def close(self, state: Hashable, f: float) -> int:
         """Close a node of least f; how many there were to choose from."""
         if f not in self.known.get(state, ()) or f != min(self.count):
             raise NotASearchError
@@ -110,7 +124,7 @@ class _Frontier:
         self._remove(state, f)
         return choices
 
-    def _remove(self, state: tuple[int, ...], f: float) -> None:
+    def _remove(self, state: Hashable, f: float) -> None:
         self.known[state].remove(f)
         self.count[f] -= 1
         if not self.count[f]:
