@@ -90,8 +90,14 @@ def make_inputs(
         costs = numbers.costs_of(inputs)
         superseded_at = np.ones(pieces.shape[:2], np.int64)  # bos is superseded by the first piece
         superseded_at[:, 1:] = cutter.superseded_at(pieces[:, :-1], costs[:, 1:]) + 1
-        kinds = [tensor(cutter.kinds[np.maximum(ids[:, :, 0], 0)].astype(np.int64)) for ids in (pieces, inputs)]
-        sources = make_sources(tensor(inputs), tensor(pieces), tensor(superseded_at), *kinds, tensor(costs))
+        sources = make_sources(
+            tensor(inputs),
+            tensor(pieces),
+            superseded_at_BT=tensor(superseded_at),
+            kinds_BT=tensor(cutter.first_kinds(pieces)),
+            earlier_kinds_BT=tensor(cutter.first_kinds(inputs)),
+            costs_BT2=tensor(costs),
+        )
     counts = response_lengths - 1
     targets = pieces[real]
     shared = symbols.log_sizes[targets]
@@ -118,6 +124,7 @@ def decoder_inputs(pieces: np.ndarray, first: np.ndarray) -> np.ndarray:
 def make_sources(
     earlier_BTP: Tensor,
     pieces_BTP: Tensor,
+    *,
     superseded_at_BT: Tensor,
     kinds_BT: Tensor,
     earlier_kinds_BT: Tensor,

@@ -33,11 +33,6 @@ class Recent:
         self.device = model.device
         self.inputs = torch.zeros(self.layers, 0, self.back, self.dim, device=self.device)
 
-    def _memory(self) -> list[Any]:
-        """All that is indexed by slot."""
-        facts = self.states, self.nodes, self.kinds, self.costs, self.superseded
-        return [self.pieces, self.references, *facts, self.keys]
-
     def reserve(self, slots: int) -> None:
         """Make room for these slots."""
         if slots > self.inputs.shape[1]:
@@ -182,26 +177,19 @@ class PieceWriter:
         return torch.logaddexp(torch.log(copied_RV.clamp(min=TINY)), torch.log1p(-share_R1) + own_RV)
 
     def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
-        """Note the pieces written; they supersede those of the same node."""
+        """Note the pieces written; they supersede others as `Cutter.superseded_at` says."""
         at_R, creates_R = position_R + 1, self.cutter.creates[pieces_RP[:, 0]]
-        state_R, node_R, costs_R2 = (
-            self.cutter.states(pieces_RP),
-            self.cutter.nodes(pieces_RP),
-            self.numbers.costs_of(pieces_RP),
-        )
-        states_RT, nodes_RT, costs_RT2 = (
-            array[slot_R, : int(at_R.max())] for array in (self.states, self.nodes, self.costs)
-        )
+        state_R, node_R = self.cutter.states(pieces_RP), self.cutter.nodes(pieces_RP)
+        costs_R2, length = self.numbers.costs_of(pieces_RP), int(at_R.max())
+        states_RT, nodes_RT, costs_RT2 = (array[slot_R, :length] for array in (self.states, self.nodes, self.costs))
         again_RT = (nodes_RT == node_R[:, None]) & (node_R != 0)[:, None]
         better_RT = (states_RT == state_R[:, None]) & (creates_R & (state_R != 0))[:, None]
         better_RT &= costs_R2[:, :1] < costs_RT2[:, :, 0]
-        is_before_RT = np.arange(again_RT.shape[1]) < at_R[:, None]
-        self.superseded[slot_R, : again_RT.shape[1]] |= (again_RT | better_RT) & is_before_RT
+        self.superseded[slot_R, :length] |= (again_RT | better_RT) & (np.arange(length) < at_R[:, None])
         self.superseded[slot_R, at_R], self.superseded[slot_R, 0] = False, True
-        self.pieces[slot_R, at_R], self.kinds[slot_R, at_R] = pieces_RP, self.cutter.kinds[pieces_RP[:, 0]]
+        self.pieces[slot_R, at_R], self.kinds[slot_R, at_R] = pieces_RP, self.cutter.first_kinds(pieces_RP)
         self.states[slot_R, at_R], self.nodes[slot_R, at_R], self.costs[slot_R, at_R] = state_R, node_R, costs_R2
-        named = ~creates_R
-        self.references[slot_R[named]] = pieces_RP[named]
+        self.references[slot_R[~creates_R]] = pieces_RP[~creates_R]
 
 
 def prompt_pieces(model: Transformer, prompt: Prompt) -> tuple[np.ndarray, np.ndarray]:

@@ -92,6 +92,10 @@ class Cutter:
         first[row[fits], place[fits]] = ids[row[fits], column[fits]]
         return first
 
+    def first_kinds(self, pieces: np.ndarray) -> np.ndarray:
+        """The kind of the first token of pieces [..., P], which is the keyword of a legal one, int64 [...]."""
+        return self.kinds[np.maximum(pieces[..., 0], 0)].astype(np.int64)
+
     def states(self, pieces: np.ndarray) -> np.ndarray:
         """A number for the state that each piece [..., P] names, int64 [...]; 0 where it names none."""
         return self._identities(pieces, self.names_state)
