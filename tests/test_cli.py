@@ -73,7 +73,7 @@ def test_success_is_exit_code_0_and_json_is_the_last_line(made):
         (("generate", "sokoban", "--out", "d", "--start-goal-pairs", "2"), "--start-goal-pairs is for domains with"),
         (("generate", "maze", "--out", "d", "--weight", "2"), "--weight goes with --algorithm weighted"),
         (("generate", "maze", "--out", "d", "--append"), "no complete data set to append to"),
-        (("inspect", "nowhere"), "nowhere holds no complete data set: manifest.json is missing"),
+        (("inspect", "nowhere"), "there is no directory nowhere, so no complete data set"),
     ],
 )
 def test_bad_input_is_exit_code_1_and_one_clear_line(call, tmp_path, arguments, message):
@@ -258,7 +258,7 @@ def test_an_unexpected_error_is_one_line_with_a_traceback_only_when_asked_for(mo
 
 def test_the_last_of_repeated_options_counts(call):
     code, _, errors = call("inspect", "here", "--tasks", "many", "--tasks", "2")
-    assert (code, errors) == (1, "searchformer: here holds no complete data set: manifest.json is missing\n")
+    assert (code, errors) == (1, "searchformer: there is no directory here, so no complete data set\n")
 
 
 # --- every option of every command

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from command import invoke
 from rollout_directories import write_rollouts
 
 from searchformer.domains import make_domain
@@ -134,3 +135,10 @@ def test_a_directory_gives_its_prompts_and_answers_by_task(tmp_path: Path) -> No
         rollouts.prompt("nowhere")
     with pytest.raises(SearchformerError, match="lacks answer 2 to task"):
         rollouts.answer(next(iter(PROBLEMS)), 2)
+
+
+def test_a_directory_of_another_kind_is_told_by_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    error = invoke("evaluate", tmp_path).exception
+    assert str(error).startswith(f"{tmp_path} holds a training run, not rollouts; give a directory that ")

@@ -37,8 +37,10 @@ def run(
     from searchformer.addresses import working_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.evaluate.evaluation import evaluate
+    from searchformer.files import ROLLOUTS, require_kind
 
     with working_copy(directory) as here:
+        require_kind(here, ROLLOUTS, advice="give a directory that `searchformer rollout` wrote")
         metrics = evaluate(here, display=TerminalDisplay(), engine=make_engine(where), **options.model_dump())
     if as_json:
         print(json.dumps({"out": str(directory), "tasks": metrics["tasks"], "metrics": metrics["metrics"]}))

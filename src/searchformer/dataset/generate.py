@@ -23,7 +23,7 @@ from searchformer.dataset.shards import (
     too_narrow,
     work_file,
 )
-from searchformer.dataset.store import MANIFEST, SPLITS, Dataset, Manifest, finish
+from searchformer.dataset.store import MANIFEST, SPLITS, WORK, Dataset, Manifest, finish
 from searchformer.dataset.supply import ShardSupply, shard_crew
 from searchformer.display import Display, Silent
 from searchformer.engines.base import Engine
@@ -31,8 +31,6 @@ from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
 from searchformer.files import DATA_SET, LOCK, locked, make_directory, read_json, require_kind, require_same, write_json
 from searchformer.tokens.vocabulary import Vocabulary
-
-WORK = ".work"
 
 
 def generate(
