@@ -6,6 +6,7 @@ are fields of models (see `options.py`); whatever is wrong with them becomes one
 
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -125,11 +126,7 @@ def run(words: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         code, line = _explain(error)
-        hint = (
-            f"; see searchformer {f'{command} ' if command in (*COMMANDS, *GROUPS) else ''}--help"
-            if code == WRONG_USAGE
-            else ""
-        )
+        hint = f"{' See' if line.endswith('?') else '; see'} {_help_command(words)}" if code == WRONG_USAGE else ""
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE
@@ -167,13 +164,33 @@ def _usage_error(error: CycloptsError) -> str:
     """What is wrong with the words of a command."""
     unused = " ".join(error.unused_tokens or ())
     if isinstance(error, cyclopts.MissingArgumentError) and error.argument:
+        if error.argument.field_info.kind is inspect.Parameter.VAR_KEYWORD and not _is_setting(error.keyword or ""):
+            return f"unknown option: {error.keyword}"
         return f"{error.keyword} needs a value" if error.keyword else f"{error.argument.name} is missing"
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"there is no command {unused.split()[0]}"
     if isinstance(error, cyclopts.UnusedCliTokensError):
-        return f"unexpected {unused}"
+        return f"unexpected argument {unused}"
     text = " ".join(str(error).split()).rstrip(".")
+    text = re.sub(r"\. ([A-Z])", lambda sentence: f"; {sentence[1].lower()}", text)
     return text[:1].lower() + text[1:]
+
+
+def _is_setting(option: str) -> bool:
+    """Whether a domain has a setting of this name."""
+    from searchformer.domains import domain_class, domain_names
+    from searchformer.options import option_name
+
+    return any(option_name(field) == option for name in domain_names() for field in domain_class(name).model_fields)
+
+
+def _help_command(words: Sequence[str]) -> str:
+    """The command that explains the one that was typed."""
+    command, *rest = [word for word in words if not word.startswith("-")] or [""]
+    known = [command] if command in (*COMMANDS, *GROUPS) else []
+    if command in GROUPS and rest and rest[0] in GROUPS[command][1]:
+        known.append(rest[0])
+    return " ".join(["searchformer", *known, "--help"])
 
 
 # --- help
