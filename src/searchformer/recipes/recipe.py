@@ -169,6 +169,10 @@ def load_recipe(source: str, changes: Sequence[str] = ()) -> Recipe:
         raise SearchformerError(
             f"no recipe {shown(source)}: neither a file nor one of {', '.join(shipped_names())}"
         ) from None
+    except IsADirectoryError:
+        raise SearchformerError(
+            f"{path} is a directory; a recipe is a file, or one of {', '.join(shipped_names())}"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SearchformerError(f"cannot read the recipe {path}: {error}") from None
     except (ValueError, RecursionError) as error:  # ValueError: also numbers of thousands of digits
