@@ -136,6 +136,7 @@ def test_a_models_best_answer_is_verified_and_shown_beside_what_astar_takes(comm
     assert "by the model (mean of" in output
     assert "by A* (mean of 16 runs)" in output
     assert "S . . .\no # # .\no o G .\n# . . #" in output
+    assert "by the model (its only valid answer)" in command(maze_file, "--model", skilled, "--samples", 1).output
 
 
 def test_the_json_has_the_plan_the_moves_and_both_efforts(command, skilled, maze_file):
@@ -344,6 +345,11 @@ def test_a_map_is_solved_from_a_start_to_a_goal(command, tmp_path, no_models):
         command(path)
     with pytest.raises(SearchformerError, match="a cell is X,Y"):
         command(path, "--start", "0;0", "--goal", "3,2")
+
+
+def test_a_start_and_a_goal_are_for_maps_only(command, maze_file):
+    with pytest.raises(SearchformerError, match=r"--start and --goal are for \.map files; .* has tasks of its own"):
+        command(maze_file, "--start", "0,0", "--goal", "1,1")
 
 
 @pytest.mark.parametrize("order", [("{file}", "--domain", "tiles", "--width", "2", "--height=2"), None])

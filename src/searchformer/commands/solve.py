@@ -160,8 +160,9 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
     if solution.model is None:
         return [*lines, f"search  {astar}"]
     valid = sum(answers.values()) - answers.get("invalid", 0)
+    mean = f"mean of {valid} valid answers" if valid > 1 else "its only valid answer"
     lines.append(f"search  {_effort(solution.effort)} by the model for this plan")
-    lines.append(f"        {_effort(solution.model)} by the model (mean of {valid} valid answers)")
+    lines.append(f"        {_effort(solution.model)} by the model ({mean})")
     return [*lines, f"        {astar}"]
 
 

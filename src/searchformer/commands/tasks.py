@@ -140,8 +140,10 @@ def _read(file: str, options: TaskOptions, given: dict[str, str]) -> tuple[str, 
 
     level = options.level
     if options.start or options.goal:
-        from searchformer.domains.formats import read
+        from searchformer.domains.formats import format_of, read
 
+        if format_of(file) != "map":
+            raise SearchformerError(f"--start and --goal are for .map files; {file} has tasks of its own")
         found: list[tuple[str, Any]] = [
             (file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())
         ]
