@@ -21,8 +21,8 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__, compiling
-from searchformer.errors import Interrupted, SearchformerError, cut
-from searchformer.lifetime import speaks
+from searchformer.errors import FirstProcessError, Interrupted, SearchformerError, cut
+from searchformer.lifetime import end_process, is_launched, speaks
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
@@ -99,7 +99,9 @@ def make_app(asked: str | None = None) -> App:
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    end_process(code)
+    sys.exit(code)
 
 
 def run(words: Sequence[str]) -> int:
@@ -126,6 +128,8 @@ def run(words: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         code, line = _explain(error)
+        if isinstance(error, FirstProcessError) and is_launched():
+            return code  # the first process says it, on the same terminal
         hint = f"{' See' if line.endswith('?') else '; see'} {_help_command(words)}" if code == WRONG_USAGE else ""
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from searchformer.bootstrap.rules import RuleName, rule_names
 from searchformer.options import MayChange
-from searchformer.train.options import LearningOptions
+from searchformer.train.options import LearningOptions, ProcessCount
 
 
 class RoundsOptions(LearningOptions):
@@ -36,8 +36,7 @@ class RoundsOptions(LearningOptions):
     """Also fine-tune on the original traces for as many steps, for comparison."""
     seed: int = Field(default=0, ge=0)
     """Decides which answers are sampled, and the order of the batches."""
-    processes: Annotated[int, MayChange] = Field(default=1, ge=1)
-    """Training processes on this machine: cores of a CPU, or GPUs."""
+    processes: ProcessCount = 1
 
 
 class BootstrapOptions(RoundsOptions):

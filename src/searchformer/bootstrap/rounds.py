@@ -32,7 +32,7 @@ from searchformer.model.storage import WEIGHTS
 from searchformer.rollout.options import RolloutOptions
 from searchformer.rollout.store import Rollouts
 from searchformer.tokens.vocabulary import Vocabulary
-from searchformer.train.launch import launch, train_command
+from searchformer.train.launch import launch, telling_the_saved_step, train_command
 from searchformer.train.options import LearningOptions, TrainOptions
 from searchformer.train.setup import model_directory
 
@@ -166,7 +166,8 @@ def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path,
         device=options.device,
         **options.model_dump(include=set(LearningOptions.model_fields)),
     )
-    code = launch(train_command(training, out, bootstrap_round=number), processes=options.processes)
+    with telling_the_saved_step(out):
+        code = launch(train_command(training, out, bootstrap_round=number), processes=options.processes)
     if code:
         raise SearchformerError(f"fine-tuning ended with exit code {code}; run the same command again to continue")
     write_json(folder / "trained.json", {"model": "train/model", "steps": options.steps})

@@ -36,7 +36,7 @@ from searchformer.recipes.cost import CPU, GPU, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
 from searchformer.rollout.options import AnswerOptions, RolloutOptions
-from searchformer.train.launch import interrupt, launch, train_command
+from searchformer.train.launch import interrupt, launch, telling_the_saved_step, train_command
 from searchformer.train.options import TrainingOptions, TrainOptions
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
@@ -257,7 +257,8 @@ class RecipeRunner:
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
     ) -> None:
         command = train_command(self.train_options(run), directory)
-        done = launch(command, processes=run.spec.processes, log=log, place=place)
+        with telling_the_saved_step(directory):
+            done = launch(command, processes=run.spec.processes, log=log, place=place)
         if done:
             raise SearchformerError(f"training {run.slug} ended with exit code {done}, see {log or 'above'}")
 

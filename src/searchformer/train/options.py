@@ -18,6 +18,9 @@ BATCH_SIZES = {"maze": 16, "sokoban": 64}
 STEPS = {"maze": 400_000, "sokoban": 80_000}
 """By domain, from the same table; other domains take the maze's."""
 WARMUP_STEPS = 2000
+ProcessCount = Annotated[
+    int, MayChange, Field(ge=1, description="Training processes on this machine: cores of a CPU, or GPUs.")
+]
 
 
 class LearningOptions(OptionsModel):
