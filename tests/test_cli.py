@@ -16,6 +16,7 @@ from searchformer.bootstrap.rules import RULES
 from searchformer.cli import COMMANDS, GROUPS, main, run
 from searchformer.commands.progress import PACE_SECONDS, Pace, TerminalDisplay
 from searchformer.domains import domain_names
+from searchformer.errors import Interrupted
 from searchformer.model import SIZES
 from searchformer.options import OptionsModel, option_name
 
@@ -262,6 +263,25 @@ def test_an_unexpected_error_is_one_line_with_a_traceback_only_when_asked_for(mo
     assert capsys.readouterr().err == line
     assert run(["run", "quickstart", "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "what_then"),
+    [
+        (["run", "quickstart"], "; run the same command again to continue"),
+        (["import", "mongodb", "mongodb://here", "name", "--out", "d"], "; run the same command again to continue"),
+        (["evaluate", "d"], "; run the same command again, it starts over"),
+        (["import", "mongodump", "file", "--out", "d"], "; run the same command again, it starts over"),
+        (["inspect", "generate"], ""),
+    ],
+)
+def test_ctrl_c_promises_only_what_the_command_keeps(monkeypatch, capsys, words, what_then):
+    def interrupted(*_, **__):
+        raise Interrupted("12 of 20 tasks")
+
+    monkeypatch.setattr("searchformer.cli.make_app", lambda _: interrupted)
+    assert run(words) == 130
+    assert capsys.readouterr().err == f"searchformer: interrupted, 12 of 20 tasks{what_then}\n"
 
 
 def test_the_last_of_repeated_options_counts(call):

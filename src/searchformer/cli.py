@@ -61,8 +61,10 @@ GROUPS = {
     ),
 }
 """Commands of several kinds: a function per kind in `commands/import_.py` and `commands/export_.py`."""
-RESUMABLE = ("generate", "merge", "train", "rollout", "evaluate", "report", "bootstrap", "run", *GROUPS)
-"""Commands that continue where they were interrupted, or do the little that is left anew."""
+RESUMABLE = ("generate", "train", "rollout", "bootstrap", "run", "mongodb")
+"""Commands, and kinds of import and export, that continue where they were interrupted."""
+REPEATABLE = ("merge", "evaluate", "report", *GROUPS)
+"""Commands that start over: they take minutes."""
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
@@ -117,9 +119,8 @@ def run(words: Sequence[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         stands = f", {interrupt}" if isinstance(interrupt, Interrupted) else ""
-        goes_on = "; run the same command again to continue" if command in RESUMABLE else ""
         if speaks():
-            print(f"searchformer: interrupted{stands}{goes_on}", file=sys.stderr)
+            print(f"searchformer: interrupted{stands}{_goes_on(words)}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever reads our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -134,6 +135,14 @@ def run(words: Sequence[str]) -> int:
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE
+
+
+def _goes_on(words: Sequence[str]) -> str:
+    """What the same command does when it is run again after an interruption."""
+    named = [word for word in words if not word.startswith("-")][:2]
+    if any(word in RESUMABLE for word in (named[1:] if named[:1] and named[0] in GROUPS else named[:1])):
+        return "; run the same command again to continue"
+    return "; run the same command again, it starts over" if named and named[0] in REPEATABLE else ""
 
 
 @cache
