@@ -44,6 +44,8 @@ def generate(
 ) -> Manifest:
     """Make the data set that `config` describes in `out`; with `append`, add `config.tasks` tasks to the one there."""
     require_kind(out, DATA_SET)
+    if append and not any(path.exists() for path in (out / MANIFEST, out / WORK / "config.json")):
+        raise SearchformerError(f"{out} holds no complete data set to append to; leave out --append")
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:
@@ -83,8 +85,6 @@ def _tasks_in_all(config: GenerateOptions, out: Path, *, append: bool) -> int | 
     if (out / WORK / "config.json").exists():  # it was interrupted: a manifest would be that of the state before
         return _unfinished_tasks(config, out, append=append)
     if not (out / MANIFEST).exists():
-        if append:
-            raise SearchformerError(f"{out} holds no complete data set to append to; leave out --append")
         if any(path.name not in (WORK, LOCK) for path in out.iterdir()):
             raise SearchformerError(f"{out} is not empty and holds no data set; choose another directory")
         return config.tasks
