@@ -84,7 +84,7 @@ def test_bad_input_is_exit_code_1_and_one_clear_line(call, tmp_path, arguments, 
     assert len(errors.splitlines()) == 1
     assert errors.startswith("searchformer: ")
     assert message in errors
-    assert not (tmp_path / "d" / "manifest.json").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_configuration_is_refused_in_one_line(made):
@@ -371,5 +371,6 @@ def test_every_kind_of_import_and_export_is_explained(call, monkeypatch, group, 
     code, output, errors = call(group, kind, "--help")
     assert (code, errors) == (0, "")
     assert "--out " in output or kind == "mongodb"
+    assert "--json " in output
     code, output, errors = call(group, kind)
     assert (code, output, len(errors.splitlines())) == (2, "", 1)
