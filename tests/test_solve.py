@@ -467,6 +467,13 @@ def test_the_animation_has_a_frame_per_step_and_keeps_what_was_searched():
     assert max(len(line) for frame in frames for line in frame.splitlines()) <= 80
 
 
+def test_the_legend_of_an_animation_names_what_comes_later():
+    frames = frames_of(solve(make_task({"level": ["######", "#@$ .#", "######"]})))
+    assert "*" not in frames[0].split("\n\n")[0]
+    assert "*" in frames[-1].split("\n\n")[0]
+    assert all("@ worker, $ box, . dock, * box on a dock, # wall" in frame for frame in frames)
+
+
 def test_nothing_is_animated_where_there_is_no_terminal(command, no_models, maze_file):
     plain, animated = (command(maze_file, *more) for more in ([], ["--animate"]))
     assert plain.output == animated.output

@@ -203,10 +203,7 @@ def frames_of(solution: "Solution") -> list[str]:
     domain, problem = solution.task.domain, solution.task.problem
     events, plain = list(search_events(solution)), domain.draw(problem)
     who = "the model" if solution.planner == "model" else "A*"
-    marked, frames = list(plain), []
-    marks = legend(domain, plain)
-    if marks and "." in plain and "." not in domain.marks:
-        marks += ", o now, + open, x closed"
+    marked, drawings, captions = list(plain), [], []
     for number, event in enumerate(events, start=1):
         drawn = plain if event.state is None else domain.draw(problem, as_array(event.state))
         changed = [at for at, (old, new) in enumerate(zip(plain, drawn, strict=True)) if old != new]
@@ -216,6 +213,9 @@ def frames_of(solution: "Solution") -> list[str]:
                 marked[changed[0]] = "x" if event.closes else "+"
         verb = "closes" if event.closes else "creates"
         unknown = ", never reached" if event.state is None else ""
-        caption = f"step {number} of {len(events)}: {who} {verb} (g {event.cost}, h {event.estimate}){unknown}"
-        frames.append(f"{drawn}\n\n{marks}\n{caption}")
-    return frames
+        drawings.append(drawn)
+        captions.append(f"step {number} of {len(events)}: {who} {verb} (g {event.cost}, h {event.estimate}){unknown}")
+    marks = legend(domain, "".join([plain, *drawings]))  # boxes reach their docks on the way
+    if marks and "." in plain and "." not in domain.marks:
+        marks += ", o now, + open, x closed"
+    return [f"{drawn}\n\n{marks}\n{caption}" for drawn, caption in zip(drawings, captions, strict=True)]
