@@ -26,18 +26,18 @@ from searchformer.lifetime import end_process, is_launched, speaks
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
-    "trace": "Tasks in, searches out, one JSON object per line.",
-    "inspect": "Counts, lengths, leakage audit and drawings of a data set.",
+    "trace": "Search tasks: tasks in, searches out, one JSON object per line.",
+    "inspect": "Show a data set: counts, lengths, leakage audit, drawings.",
     "merge": "Merge several data sets into one.",
     "train": "Train an encoder-decoder Transformer on a data set.",
     "rollout": "Sample many answers per task with a trained model.",
     "evaluate": "Judge and score a directory of rollouts.",
-    "judge": "Tasks with answers in, verdicts out, one JSON object per line.",
-    "report": "Figures, tables and one HTML page from result files.",
+    "judge": "Judge answers: one verdict per line, as JSON.",
+    "report": "Write figures, tables and one HTML page from result files.",
     "bootstrap": "Fine-tune a model on its own shorter searches, round by round.",
     "run": "Run a whole experiment from a recipe.",
     "solve": "Plan with a model: a task in, a verified plan out.",
-    "serve": "The browser app: watch A* and a Transformer search.",
+    "serve": "Start the browser app: watch A* and a Transformer search.",
     "play": "Play a maze or a Sokoban level in the terminal.",
 }
 GROUPS = {

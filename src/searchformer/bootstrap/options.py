@@ -20,7 +20,7 @@ class RoundsOptions(LearningOptions):
     tasks: int | None = Field(default=None, ge=1)
     """Use the first N training tasks by task id; all if left out."""
     fresh: bool = False
-    """Use other training tasks in every round: the next --tasks by task id, starting over after the last."""
+    """Use different training tasks in every round: the next --tasks by task id, starting over after the last."""
     rule: RuleName = Field(default="paper", description=f"Which answers replace a trace: {rule_names()}.")
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature for training tasks; test tasks are always answered at 1."""
@@ -45,7 +45,7 @@ class BootstrapOptions(RoundsOptions):
     model: Path
     """The model to begin with: a model directory, a run that has made one, or the name of a packaged model."""
     data: Path
-    """Directory of its data set."""
+    """Directory of the model's data set."""
     eval_data: Path | None = None
     """Data set whose test tasks are answered, such as the largest mazes of a mixture; --data if left out."""
     device: Annotated[str, MayChange] = "auto"

@@ -22,7 +22,7 @@ class EvaluateOptions(OptionsModel):
     astar_runs: int = Field(default=64, ge=1)
     """Runs of A* per task to compare lengths with."""
     workers: int | None = Field(default=None, ge=1)
-    """Processes, 1 if left out; on Ray, actors, one per processor."""
+    """Processes, 1 if left out; on Ray, actors, one per processor if left out."""
 
 
 def run(

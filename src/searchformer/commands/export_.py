@@ -29,14 +29,14 @@ def hub(
     /,
     *,
     out: Annotated[Path, Parameter(help="Directory to write; it must not hold anything yet.")],
-    text: Annotated[bool, Parameter(help="Tokens as text in place of ids; for data sets.")] = False,
+    text: Annotated[bool, Parameter(help="Write tokens as text instead of ids; for data sets.")] = False,
     push: Annotated[str | None, Parameter(help="Also upload to this repository of the Hub, as OWNER/NAME.")] = None,
     private: Annotated[bool, Parameter(help="Make the repository private, if it is new.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a model or data set with its card, for the Hugging Face Hub.
 
-    `datasets.load_dataset(DIR)` reads a data set that was written so, `searchformer.load(DIR)` a model.
+    `datasets.load_dataset(DIR)` reads a data set written this way, `searchformer.load(DIR)` a model.
     """
     from searchformer.dataset.store import MANIFEST, Dataset
     from searchformer.errors import SearchformerError

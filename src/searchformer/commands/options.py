@@ -11,7 +11,7 @@ from searchformer.options import option_name
 Flat = Parameter(name="*")
 """Each field of the options model is an option of the command."""
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object as the last line.")]
-DomainName = Annotated[str, Parameter(help="maze, sokoban, tiles, or a registered one.")]
+DomainName = Annotated[str, Parameter(help="maze, sokoban, tiles, or a domain that another package registers.")]
 Settings = Annotated[str, Parameter(name="--SETTING", help="The domain's own settings, such as --width.")]
 
 

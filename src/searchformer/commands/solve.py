@@ -32,7 +32,7 @@ class SolveOptions(TaskOptions):
     planner: Literal["model", "astar"] = "model"
     """model, or astar for A* alone."""
     animate: bool = False
-    """Redraw the search step by step, on a terminal."""
+    """Replay the search step by step, on a terminal."""
     max_expansions: int = Field(default=10_000_000, ge=1)
     """A* gives up when it closes more nodes than this."""
     max_gigabytes: float = Field(default=4.0, ge=0.001)
@@ -49,8 +49,8 @@ def run(
 ) -> None:
     """Plan one task with a model: sample answers, judge each by the domain's rules, show the best valid one.
 
-    The plan is printed as moves (u d l r; capitals push a box) and drawn, beside what the model's search and A*'s took.
-    A* plans where the model does not. Settings of the domain, such as --boxes 1, are options too.
+    The plan is printed as moves (u d l r; capitals push a box) and drawn, with the lengths of the model's search and of
+    A*'s. If no answer is valid, A*'s plan is shown. Settings of the domain, such as --boxes 1, are options too.
     """
     from searchformer.pretrained import resolve_model
     from searchformer.search import Options

@@ -91,7 +91,7 @@ class TaskOptions(OptionsModel):
     level: int = Field(default=1, ge=1)
     """Which task of the file, from 1."""
     domain: str | None = None
-    """maze, sokoban, tiles, or a registered one; told from the file if left out."""
+    """maze, sokoban, tiles, or a domain that another package registers; recognised from the file if left out."""
     start: str | None = None
     """Start on a .map, as X,Y."""
     goal: str | None = None

@@ -14,7 +14,7 @@ from searchformer.train.options import ProcessCount, TrainOptions
 
 Trackers = Annotated[
     tuple[Literal["tensorboard", "trackio"], ...],
-    Parameter(name="--tracker", help="Also log to tensorboard or trackio; may be given twice."),
+    Parameter(name="--tracker", help="Also log to tensorboard or trackio; may be repeated."),
 ]
 
 
