@@ -169,6 +169,7 @@ def test_a_task_that_the_model_does_not_solve_is_planned_by_astar_and_that_is_sa
     assert "none of the model's 2 answers solves the task" in result.stderr
     assert "plan    4 moves, optimal, by A*" in result.stdout
     assert "0 optimal, 0 feasible, 2 invalid" in result.stdout
+    assert " once): planned by A*" in command(maze_file, "--model", untrained, "--samples", 1).stderr
 
 
 def test_an_unsolvable_task_is_said_to_be_unsolvable(command, skilled, maze_file):
