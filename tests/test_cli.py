@@ -75,6 +75,7 @@ def test_success_is_exit_code_0_and_json_is_the_last_line(made):
         (("generate", "sokoban", "--out", "d", "--start-goal-pairs", "2"), "--start-goal-pairs is for domains with"),
         (("generate", "maze", "--out", "d", "--weight", "2"), "--weight goes with --algorithm weighted"),
         (("generate", "maze", "--out", "d", "--append"), "no complete data set to append to"),
+        (("train", "--data=d", "--out=o", "--model=maze-6x6"), "; --init-from maze-6x6 fine-tunes that model"),
         (("inspect", "nowhere"), "there is no directory nowhere, so no complete data set"),
     ],
 )

@@ -425,6 +425,15 @@ def test_the_command_starts_processes_that_save_and_say_so_once_on_ctrl_c(datase
     assert int(match[1]) >= 20
 
 
+def test_a_size_is_a_size_even_beside_a_run_of_that_name(dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(options(dataset), "1M")
+    train(options(dataset), "mine")
+    words = ["train", f"--data={dataset.directory}", "--out=new", "--steps=1", "--batch-size=2", "--eval-every=0"]
+    assert cli.run([*words, "--model=1M"]) == 0
+    assert cli.run([*words, "--model=mine"]) == 1
+
+
 def test_ctrl_c_tells_the_saved_step_of_a_run_in_another_process(dataset, tmp_path):
     train(options(dataset, steps=5), tmp_path / "run")
     with pytest.raises(Interrupted, match=r"^step 5 of 5 is saved in .*run$"), telling_the_saved_step(tmp_path / "run"):
@@ -607,9 +616,12 @@ def test_a_run_draws_its_curves(dataset, tmp_path):
         ({"model": f"{SHAPE},positions=9"}, "the model's limit is 9; lower --max-trace-tokens"),
         ({"device": "cuda"}, "device cuda was asked for"),
         ({"max_trace_tokens": 1}, "none has a trace of at most 1 tokens"),
-        ({"sequences": 61}, "61 sequences asked for, the train split has 60"),
+        ({"sequences": 61}, "61 sequences asked for, the train split has 60 that fit; lower --sequences"),
         ({"sequences": 51, "validation": 10, "eval_every": 1}, "train split has 50 that fit beside the 10"),
-        ({"validation": 60, "eval_every": 1}, "60 sequences are to be held out, the train split has 60"),
+        (
+            {"validation": 60, "eval_every": 1},
+            "60 sequences are to be held out, the train split has 60; lower --validation",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(dataset, tmp_path, changes, complaint):

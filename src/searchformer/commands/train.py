@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from searchformer.commands.options import Flat, Json
+from searchformer.errors import SearchformerError
 from searchformer.options import OptionsModel
 from searchformer.train.options import ProcessCount, TrainOptions
 
@@ -35,6 +36,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train an encoder-decoder Transformer on a data set, or continue an unfinished run."""
+    _require_size(options.model)
     if together.processes > 1 and "RANK" not in os.environ:
         words = [*options.words(), f"--out={out}", *(f"--tracker={tracker}" for tracker in trackers)]
         words += [word for word, asked in (("--plot", plot), ("--json", as_json)) if asked]
@@ -74,6 +76,17 @@ def run(
         print(json.dumps(summary))
     else:
         print(f"{result.model}: {result.parameters:,} parameters, step {result.step}")
+
+
+def _require_size(model: str) -> None:
+    """Raise if the model is one that exists: elsewhere `--model` takes those, here it is the size of a new one."""
+    from searchformer.model.config import SIZES
+    from searchformer.pretrained import models_of, packaged_models
+
+    if model in SIZES:  # even beside a run of that name
+        return
+    if models_of(Path(model)) or model in (each.name for each in packaged_models()):
+        raise SearchformerError(f"--model is the size of a new network; --init-from {model} fine-tunes that model")
 
 
 def _run_together(words: list[str], options: TrainOptions, out: Path, *, processes: int) -> None:
