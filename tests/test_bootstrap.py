@@ -8,7 +8,7 @@ import pytest
 from rollout_directories import write_rollouts
 
 from searchformer.bootstrap.options import BootstrapOptions
-from searchformer.bootstrap.rounds import _require_same
+from searchformer.bootstrap.rounds import _require_same, bootstrap
 from searchformer.bootstrap.rules import RULES, rule_named
 from searchformer.bootstrap.select import select
 from searchformer.dataset.generate import generate
@@ -17,6 +17,7 @@ from searchformer.dataset.store import Dataset
 from searchformer.domains import make_domain
 from searchformer.errors import SearchformerError
 from searchformer.evaluate.judge import Judge
+from searchformer.pretrained import resolve_model
 from searchformer.rollout.store import Rollouts, finish
 from searchformer.search import Options, Searcher
 from searchformer.tokens.grammar import write_text
@@ -160,6 +161,21 @@ def test_a_run_goes_on_from_anywhere_but_not_with_another_model(tmp_path, data: 
     begin("there")
     with pytest.raises(SearchformerError, match=r"holds a bootstrap run with other options .model was "):
         begin("other")
+
+
+def test_data_that_is_missing_or_in_another_language_is_named_before_anything_is_written(tmp_path, data) -> None:
+    wrong = {
+        "nowhere": "there is no directory .*nowhere, so no complete data set",
+        str(data.directory): "vocabulary of .* tokens",
+    }
+    for place, message in wrong.items():
+        options = BootstrapOptions(model=resolve_model("maze-10x10"), data=tmp_path / place)
+        with pytest.raises(SearchformerError, match=message):
+            bootstrap(options, tmp_path / "out")
+    options = BootstrapOptions(model=resolve_model("maze-6x6"), data=data.directory, eval_data=tmp_path / "nowhere")
+    with pytest.raises(SearchformerError):
+        bootstrap(options, tmp_path / "out")
+    assert not (tmp_path / "out" / "options.json").exists()
 
 
 def test_sound_searches_may_leave_nodes_out_but_say_nothing_wrong(tmp_path, data: Dataset, astar_again) -> None:

@@ -16,6 +16,7 @@ from searchformer.bootstrap.rules import RULES
 from searchformer.cli import COMMANDS, GROUPS, main, run
 from searchformer.commands.progress import PACE_SECONDS, Pace, TerminalDisplay
 from searchformer.domains import domain_names
+from searchformer.errors import Interrupted
 from searchformer.model import SIZES
 from searchformer.options import OptionsModel, option_name
 
@@ -67,13 +68,15 @@ def test_success_is_exit_code_0_and_json_is_the_last_line(made):
             ("generate", "maze", "--out", "d", "--boxes", "2"),
             "maze has no option '--boxes'; it has --max-cost, --width",
         ),
-        (("generate", "maze", "--out", "d", "--width", "wide"), "maze: width: "),
-        (("generate", "maze", "--out", "d", "--width", "0"), "maze: width: "),
-        (("generate", "sokoban", "--out", "d", "--boxes", "99"), "do not fit into 7 x 7 cells"),
+        (
+            ("generate", "sokoban", "--out", "d", "--boxes", "99"),
+            "do not fit into 7 x 7 cells (boxes keep two cells from the border)",
+        ),
         (("generate", "sokoban", "--out", "d", "--start-goal-pairs", "2"), "--start-goal-pairs is for domains with"),
         (("generate", "maze", "--out", "d", "--weight", "2"), "--weight goes with --algorithm weighted"),
         (("generate", "maze", "--out", "d", "--append"), "no complete data set to append to"),
-        (("inspect", "nowhere"), "nowhere holds no complete data set: manifest.json is missing"),
+        (("train", "--data=d", "--out=o", "--model=maze-6x6"), "; --init-from maze-6x6 fine-tunes that model"),
+        (("inspect", "nowhere"), "there is no directory nowhere, so no complete data set"),
     ],
 )
 def test_bad_input_is_exit_code_1_and_one_clear_line(call, tmp_path, arguments, message):
@@ -82,7 +85,7 @@ def test_bad_input_is_exit_code_1_and_one_clear_line(call, tmp_path, arguments, 
     assert len(errors.splitlines()) == 1
     assert errors.startswith("searchformer: ")
     assert message in errors
-    assert not (tmp_path / "d" / "manifest.json").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_configuration_is_refused_in_one_line(made):
@@ -99,18 +102,25 @@ def test_another_configuration_is_refused_in_one_line(made):
     [
         (("generate", "maze"), "--out is missing"),
         (("generate", "maze", "--out", "d", "--tasks", "0"), "--tasks 0: input should be greater than or equal to 1"),
-        (("generate", "maze", "--out", "d", "--tasks", "many"), "--tasks many: input should be a valid integer"),
+        (("generate", "maze", "--out", "d", "--tasks", "many"), "--tasks many: input should be a whole number"),
+        (("generate", "maze", "--out", "d", "--width", "0"), "--width 0: input should be greater than or equal to 2"),
+        (("generate", "maze", "--out", "d", "--width", "wide"), "--width wide: input should be a whole number"),
+        (("trace", "sokoban", "f", "--tokens-format", "short"), "--tokens-format short: input should be 'paper' or "),
+        (("solve", "--random", "sokoban", "--boxes", "0"), "--boxes 0: input should be greater than or equal to 1"),
         (("generate", "maze", "--out", "d", "--test-fraction", "2"), "--test-fraction 2: input should be less than"),
         (("generate", "maze", "--out", "d", "--algorithm", "magic"), "--algorithm magic: input should be 'astar', "),
         (("generate", "maze", "--out", "d", "--width"), "--width needs a value"),
-        (("generate", "maze", "--out", "d", "stray"), "unexpected stray"),
+        (("generate", "maze", "--out", "d", "stray"), "unexpected argument stray"),
         (("bootstrap", "--model=m", "--data=d", "--out=o", "--temperature=0"), "--temperature 0: input should be "),
         (("rollout", "--model=m", "--data=d", "--out=o", "--cache-gb=0"), "--cache-gb 0: input should be greater than"),
         (("rollout", "--model=m", "--data=d", "--out=o", "--split=x"), "--split x: input should be 'test' or 'train'"),
         (("train", "--data=d", "--out=o", "--lr=nan"), "--lr nan: input should be a finite number"),
         (("train", "--data=d", "--out=o", "--patience=2"), "--patience needs --validation"),
-        (("train", "--data=d", "--out=o", "--tracker=paper"), 'invalid value "paper" for --tracker'),
-        (("solve", "a.xsb", "b.xsb"), "unexpected b.xsb"),
+        (("train", "--data=d", "--out=o", "--tracker=paper"), 'invalid value "paper" for --tracker; choose from'),
+        (("train", "--data=d", "--out=o", "--plan"), "unknown option: --plan; did you mean --plan-only? See searchfor"),
+        (("judge", "maze", "f", "--json"), "unknown option: --json; see searchformer judge --help"),
+        (("export", "hub"), "DIRECTORY is missing; see searchformer export hub --help"),
+        (("solve", "a.xsb", "b.xsb"), "unexpected argument b.xsb"),
         (("solve", "--random=maze", "--planner=luck"), "--planner luck: input should be 'model' or 'astar'"),
         (("inspect",), "DIRECTORY is missing"),
         (("inspect", "d", "--colour"), "unknown option: --colour"),
@@ -256,9 +266,28 @@ def test_an_unexpected_error_is_one_line_with_a_traceback_only_when_asked_for(mo
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "what_then"),
+    [
+        (["run", "quickstart"], "; run the same command again to continue"),
+        (["import", "mongodb", "mongodb://here", "name", "--out", "d"], "; run the same command again to continue"),
+        (["evaluate", "d"], "; run the same command again, it starts over"),
+        (["import", "mongodump", "file", "--out", "d"], "; run the same command again, it starts over"),
+        (["inspect", "generate"], ""),
+    ],
+)
+def test_ctrl_c_promises_only_what_the_command_keeps(monkeypatch, capsys, words, what_then):
+    def interrupted(*_, **__):
+        raise Interrupted("12 of 20 tasks")
+
+    monkeypatch.setattr("searchformer.cli.make_app", lambda _: interrupted)
+    assert run(words) == 130
+    assert capsys.readouterr().err == f"searchformer: interrupted, 12 of 20 tasks{what_then}\n"
+
+
 def test_the_last_of_repeated_options_counts(call):
     code, _, errors = call("inspect", "here", "--tasks", "many", "--tasks", "2")
-    assert (code, errors) == (1, "searchformer: here holds no complete data set: manifest.json is missing\n")
+    assert (code, errors) == (1, "searchformer: there is no directory here, so no complete data set\n")
 
 
 # --- every option of every command
@@ -343,5 +372,6 @@ def test_every_kind_of_import_and_export_is_explained(call, monkeypatch, group, 
     code, output, errors = call(group, kind, "--help")
     assert (code, errors) == (0, "")
     assert "--out " in output or kind == "mongodb"
+    assert "--json " in output
     code, output, errors = call(group, kind)
     assert (code, output, len(errors.splitlines())) == (2, "", 1)

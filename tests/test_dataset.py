@@ -201,7 +201,7 @@ def test_a_disk_that_fills_up_leaves_nothing_that_looks_complete(tmp_path):
     assert "cannot write" in stopped.stderr.splitlines()[-1]
     assert "File too large" in stopped.stderr.splitlines()[-1]
     assert not (tmp_path / "d" / "manifest.json").exists()
-    with pytest.raises(SearchformerError, match="holds no complete data set"):
+    with pytest.raises(SearchformerError, match="holds an unfinished data set; run the command"):
         Dataset(tmp_path / "d")
     subprocess.run(command, check=True, capture_output=True)
     Dataset(tmp_path / "d", verify=True)

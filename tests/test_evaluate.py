@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from command import invoke
 from rollout_directories import write_rollouts
 
 from searchformer.commands.evaluate import print_metrics
@@ -258,3 +259,10 @@ def test_what_an_older_version_kept_of_astar_is_made_again(tmp_path: Path) -> No
     again = pq.read_table(tmp_path / "astar.parquet")
     assert again.schema.names == ASTAR.names
     assert again.equals(kept)
+
+
+def test_a_directory_of_another_kind_is_told_by_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    error = invoke("evaluate", tmp_path).exception
+    assert str(error).startswith(f"{tmp_path} holds a training run, not rollouts; give a directory that ")

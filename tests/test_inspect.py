@@ -234,6 +234,16 @@ def test_a_spoilt_shard_is_named_unless_digests_are_not_compared(copy):
 def test_a_directory_that_is_no_data_set_is_named(tmp_path):
     error = inspect(tmp_path).exception
     assert str(error) == f"{tmp_path} holds no complete data set: manifest.json is missing"
+    (tmp_path / "file").write_text("text")
+    assert str(inspect(tmp_path / "file").exception) == f"{tmp_path / 'file'} is a file and holds no complete data set"
+
+
+@pytest.mark.parametrize(("mark", "owner"), [("metrics.jsonl", "a training run"), ("tasks.parquet", "rollouts")])
+def test_a_directory_of_another_kind_is_told_by_its_kind(tmp_path, mark, owner):
+    (tmp_path / mark).write_text("")
+    (tmp_path / "manifest.json").write_text("{}")
+    error = inspect(tmp_path).exception
+    assert str(error) == f"{tmp_path} holds {owner}, not a data set; give the directory of one"
 
 
 # Drawings

@@ -82,6 +82,8 @@ def test_the_command_writes_a_model_with_its_card(tmp_path):
     assert (result.exception, result.stdout) == (None, f"{tmp_path / 'model'}: with its card in README.md\n")
     assert load(tmp_path / "model").trained["domain"] == packaged_models()[0].domain
     assert "--text is for data sets" in str(invoke("export", "hub", name, "--out", tmp_path / "x", "--text").exception)
+    facts = json.loads(invoke("export", "hub", name, "--out", tmp_path / "again", "--json").stdout)
+    assert facts == {"out": str(tmp_path / "again"), "card": str(tmp_path / "again" / "README.md"), "pushed": None}
 
 
 class FakeHub:

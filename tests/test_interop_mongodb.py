@@ -183,7 +183,7 @@ def test_what_the_server_does_not_have_is_said(database, published, tmp_path):
     with pytest.raises(SearchformerError, match=r"the server has no data set 'maze.10-by-10-d.*; it has: none"):
         import_mongodb(database, NAME, tmp_path / "x")
     assert not (tmp_path / "x").exists()
-    with pytest.raises(SearchformerError, match="does not say which tasks these are"):
+    with pytest.raises(SearchformerError, match=r"does not say which tasks these are: .*; choose such a --name"):
         export_mongodb(database, published, "mine")
     export_mongodb(database, published, NAME)
     database["vocabulary"].insert_one({"_id": OTHER, "vocabulary": ["other"]})

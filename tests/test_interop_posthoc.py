@@ -15,9 +15,12 @@ MAZE = {"width": 3, "height": 3, "start": [0, 2], "goal": [2, 1], "walls": [[2, 
 
 def exported(tmp_path: Path, task: dict, *options, domain: str = "maze") -> dict:
     (tmp_path / "task.jsonl").write_text(json.dumps(task))
-    result = invoke("export", "posthoc", domain, tmp_path / "task.jsonl", "--out", tmp_path / "t.trace.yaml", *options)
+    out = tmp_path / "t.trace.yaml"
+    result = invoke("export", "posthoc", domain, tmp_path / "task.jsonl", "--out", out, "--json", *options)
     assert result.exception is None, result.exception
-    return yaml.safe_load((tmp_path / "t.trace.yaml").read_text())
+    trace = yaml.safe_load(out.read_text())
+    assert json.loads(result.stdout) == {"out": str(out), "events": len(trace["events"])}
+    return trace
 
 
 def test_astars_search_is_told_event_by_event(tmp_path):

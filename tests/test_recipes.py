@@ -579,8 +579,17 @@ def test_as_many_small_models_train_at_a_time_as_there_are_cores(tmp_path, monke
 
 def test_a_directory_of_other_things_is_refused(tmp_path):
     write_dataset(tmp_path / "run", train=letter_tasks(2))
-    with pytest.raises(SearchformerError, match=r"is not empty and holds no recipe\.toml"):
+    with pytest.raises(SearchformerError, match="run holds a data set, not the run of a recipe; choose another --out"):
         start(micro(tmp_path), tmp_path / "run")
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "a.txt").write_text("Dear")
+    with pytest.raises(SearchformerError, match=r"is not empty and holds no recipe\.toml"):
+        start(micro(tmp_path), tmp_path / "letters")
+
+
+def test_a_directory_is_no_recipe(tmp_path):
+    with pytest.raises(SearchformerError, match="is a directory; a recipe is a file, or one of quickstart, "):
+        load_recipe(str(tmp_path))
 
 
 def test_two_runs_in_one_directory_do_not_mix(tmp_path):

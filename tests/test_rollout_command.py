@@ -233,7 +233,7 @@ def test_what_does_not_belong_together_is_named(model: Path, data: Path, tmp_pat
         (["--out", "{tmp_path}/file/out"], "cannot create the directory"),
         (["--out", "{tmp_path}/out", "--cache-gb", "0.00001"], "is too small for one sequence of"),
         (["--out", "{tmp_path}/out", "--rank", "2", "--world-size", "2"], "ranks are 0 to 1; found 2"),
-        (["--out", "{tmp_path}/out", "--data", "{tmp_path}/nowhere"], "holds no complete data set"),
+        (["--out", "{tmp_path}/out", "--data", "{tmp_path}/nowhere"], "nowhere, so no complete data set"),
     ],
 )
 def test_errors_of_the_command_are_one_line(

@@ -136,6 +136,7 @@ def test_a_models_best_answer_is_verified_and_shown_beside_what_astar_takes(comm
     assert "by the model (mean of" in output
     assert "by A* (mean of 16 runs)" in output
     assert "S . . .\no # # .\no o G .\n# . . #" in output
+    assert "by the model (its only valid answer)" in command(maze_file, "--model", skilled, "--samples", 1).output
 
 
 def test_the_json_has_the_plan_the_moves_and_both_efforts(command, skilled, maze_file):
@@ -168,6 +169,7 @@ def test_a_task_that_the_model_does_not_solve_is_planned_by_astar_and_that_is_sa
     assert "none of the model's 2 answers solves the task" in result.stderr
     assert "plan    4 moves, optimal, by A*" in result.stdout
     assert "0 optimal, 0 feasible, 2 invalid" in result.stdout
+    assert " once): planned by A*" in command(maze_file, "--model", untrained, "--samples", 1).stderr
 
 
 def test_an_unsolvable_task_is_said_to_be_unsolvable(command, skilled, maze_file):
@@ -346,6 +348,11 @@ def test_a_map_is_solved_from_a_start_to_a_goal(command, tmp_path, no_models):
         command(path, "--start", "0;0", "--goal", "3,2")
 
 
+def test_a_start_and_a_goal_are_for_maps_only(command, maze_file):
+    with pytest.raises(SearchformerError, match=r"--start and --goal are for \.map files; .* has tasks of its own"):
+        command(maze_file, "--start", "0,0", "--goal", "1,1")
+
+
 @pytest.mark.parametrize("order", [("{file}", "--domain", "tiles", "--width", "2", "--height=2"), None])
 def test_settings_of_the_domain_are_options_wherever_they_stand(command, tmp_path, no_models, order):
     path = tmp_path / "tasks.jsonl"
@@ -459,6 +466,13 @@ def test_the_animation_has_a_frame_per_step_and_keeps_what_was_searched():
     assert f"step {len(frames)} of {len(frames)}: A* closes (g 4, h 0)" in frames[-1]
     assert "S start, G goal, # wall, o now, + open, x closed" in frames[-1]
     assert max(len(line) for frame in frames for line in frame.splitlines()) <= 80
+
+
+def test_the_legend_of_an_animation_names_what_comes_later():
+    frames = frames_of(solve(make_task({"level": ["######", "#@$ .#", "######"]})))
+    assert "*" not in frames[0].split("\n\n")[0]
+    assert "*" in frames[-1].split("\n\n")[0]
+    assert all("@ worker, $ box, . dock, * box on a dock, # wall" in frame for frame in frames)
 
 
 def test_nothing_is_animated_where_there_is_no_terminal(command, no_models, maze_file):

@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -28,7 +29,7 @@ from searchformer import cli
 from searchformer.dataset.batches import Sequences
 from searchformer.dataset.store import Dataset
 from searchformer.display import Silent
-from searchformer.errors import SearchformerError
+from searchformer.errors import Interrupted, SearchformerError
 from searchformer.files import locked
 from searchformer.model import Transformer, load_model, make_config
 from searchformer.model.device import choose_device
@@ -37,6 +38,7 @@ from searchformer.tokens.vocabulary import Vocabulary
 from searchformer.train import TrainOptions, train
 from searchformer.train.curves import plot_curves
 from searchformer.train.evaluation import evaluate
+from searchformer.train.launch import telling_the_saved_step
 from searchformer.train.log import make_trackers, read_metrics
 from searchformer.train.objective import Objective
 from searchformer.train.optimiser import FlatParameters, Optimiser, learning_rate, orthogonal
@@ -406,6 +408,55 @@ def test_two_processes_have_the_losses_of_one(dataset, tmp_path):
     assert two["plan_loss"] == pytest.approx(one["plan_loss"], abs=1e-4)
 
 
+def test_the_command_starts_processes_that_save_and_say_so_once_on_ctrl_c(dataset, tmp_path):
+    arguments = [sys.executable, *command(dataset, tmp_path / "run", "--steps", "100000", "--processes", "2")]
+    process = subprocess.Popen(
+        arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while len(losses(tmp_path / "run")) < 20:
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    output, errors = process.communicate(timeout=60)
+    told = r"searchformer: interrupted, step (\d+) of 100000 is saved in .*; run the same command again to continue"
+    match = re.fullmatch(told, errors.splitlines()[-1])
+    assert match
+    assert (process.returncode, output, errors.count("\n")) == (130, "", 1)
+    assert int(match[1]) >= 20
+
+
+def test_a_size_is_a_size_even_beside_a_run_of_that_name(dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(options(dataset), "1M")
+    train(options(dataset), "mine")
+    words = ["train", f"--data={dataset.directory}", "--out=new", "--steps=1", "--batch-size=2", "--eval-every=0"]
+    assert cli.run([*words, "--model=1M"]) == 0
+    assert cli.run([*words, "--model=mine"]) == 1
+
+
+def test_ctrl_c_tells_the_saved_step_of_a_run_in_another_process(dataset, tmp_path):
+    train(options(dataset, steps=5), tmp_path / "run")
+    with pytest.raises(Interrupted, match=r"^step 5 of 5 is saved in .*run$"), telling_the_saved_step(tmp_path / "run"):
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt) as caught, telling_the_saved_step(tmp_path / "none"):
+        raise KeyboardInterrupt
+    assert caught.type is KeyboardInterrupt
+
+
+def test_processes_that_the_command_starts_give_one_result_and_one_error(dataset, tmp_path):
+    arguments = command(dataset, tmp_path / "run", "--steps", "12", "--processes", "2", "--json")
+    done = subprocess.run([sys.executable, *arguments], env=environment(), capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["step"] == 12
+    train(options(dataset), tmp_path / "one")
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
+    for changes, message in ((["--seed", "9"], "seed was 0, now 9"), (["--data", "nowhere"], "no directory nowhere")):
+        wrong = subprocess.run(
+            [sys.executable, *arguments, *changes], env=environment(), capture_output=True, text=True
+        )
+        assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
+        assert message in wrong.stderr
+
+
 def run_on_two_machines(*places_and_options, succeed: bool = True) -> list[str]:
     """Train in two processes without torchrun, in a directory each; what they print on stderr."""
     machines, more = places_and_options[:2], places_and_options[2:]
@@ -565,9 +616,12 @@ def test_a_run_draws_its_curves(dataset, tmp_path):
         ({"model": f"{SHAPE},positions=9"}, "the model's limit is 9; lower --max-trace-tokens"),
         ({"device": "cuda"}, "device cuda was asked for"),
         ({"max_trace_tokens": 1}, "none has a trace of at most 1 tokens"),
-        ({"sequences": 61}, "61 sequences asked for, the train split has 60"),
+        ({"sequences": 61}, "61 sequences asked for, the train split has 60 that fit; lower --sequences"),
         ({"sequences": 51, "validation": 10, "eval_every": 1}, "train split has 50 that fit beside the 10"),
-        ({"validation": 60, "eval_every": 1}, "60 sequences are to be held out, the train split has 60"),
+        (
+            {"validation": 60, "eval_every": 1},
+            "60 sequences are to be held out, the train split has 60; lower --validation",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(dataset, tmp_path, changes, complaint):

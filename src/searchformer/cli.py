@@ -6,6 +6,7 @@ are fields of models (see `options.py`); whatever is wrong with them becomes one
 
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,23 +21,23 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.help import DefaultFormatter
 
 from searchformer import __version__, compiling
-from searchformer.errors import Interrupted, SearchformerError, cut
-from searchformer.lifetime import speaks
+from searchformer.errors import FirstProcessError, Interrupted, SearchformerError, cut
+from searchformer.lifetime import end_process, is_launched, speaks
 
 COMMANDS = {
     "generate": "Sample tasks, run A*, store a data set of traces.",
-    "trace": "Tasks in, searches out, one JSON object per line.",
-    "inspect": "Counts, lengths, leakage audit and drawings of a data set.",
+    "trace": "Search tasks: tasks in, searches out, one JSON object per line.",
+    "inspect": "Show a data set: counts, lengths, leakage audit, drawings.",
     "merge": "Merge several data sets into one.",
     "train": "Train an encoder-decoder Transformer on a data set.",
     "rollout": "Sample many answers per task with a trained model.",
     "evaluate": "Judge and score a directory of rollouts.",
-    "judge": "Tasks with answers in, verdicts out, one JSON object per line.",
-    "report": "Figures, tables and one HTML page from result files.",
+    "judge": "Judge answers: one verdict per line, as JSON.",
+    "report": "Write figures, tables and one HTML page from result files.",
     "bootstrap": "Fine-tune a model on its own shorter searches, round by round.",
     "run": "Run a whole experiment from a recipe.",
     "solve": "Plan with a model: a task in, a verified plan out.",
-    "serve": "The browser app: watch A* and a Transformer search.",
+    "serve": "Start the browser app: watch A* and a Transformer search.",
     "play": "Play a maze or a Sokoban level in the terminal.",
 }
 GROUPS = {
@@ -60,8 +61,10 @@ GROUPS = {
     ),
 }
 """Commands of several kinds: a function per kind in `commands/import_.py` and `commands/export_.py`."""
-RESUMABLE = ("generate", "merge", "train", "rollout", "evaluate", "report", "bootstrap", "run", *GROUPS)
-"""Commands that continue where they were interrupted, or do the little that is left anew."""
+RESUMABLE = ("generate", "train", "rollout", "bootstrap", "run", "mongodb")
+"""Commands, and kinds of import and export, that continue where they were interrupted."""
+REPEATABLE = ("merge", "evaluate", "report", *GROUPS)
+"""Commands that start over: they take minutes."""
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
@@ -98,7 +101,9 @@ def make_app(asked: str | None = None) -> App:
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    end_process(code)
+    sys.exit(code)
 
 
 def run(words: Sequence[str]) -> int:
@@ -114,9 +119,8 @@ def run(words: Sequence[str]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         stands = f", {interrupt}" if isinstance(interrupt, Interrupted) else ""
-        goes_on = "; run the same command again to continue" if command in RESUMABLE else ""
         if speaks():
-            print(f"searchformer: interrupted{stands}{goes_on}", file=sys.stderr)
+            print(f"searchformer: interrupted{stands}{_goes_on(words)}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever reads our output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -125,14 +129,20 @@ def run(words: Sequence[str]) -> int:
         if debug:
             traceback.print_exc()
         code, line = _explain(error)
-        hint = (
-            f"; see searchformer {f'{command} ' if command in (*COMMANDS, *GROUPS) else ''}--help"
-            if code == WRONG_USAGE
-            else ""
-        )
+        if isinstance(error, FirstProcessError) and is_launched():
+            return code  # the first process says it, on the same terminal
+        hint = f"{' See' if line.endswith('?') else '; see'} {_help_command(words)}" if code == WRONG_USAGE else ""
         print(f"searchformer: {line}{hint}", file=sys.stderr)
         return code
     return DONE
+
+
+def _goes_on(words: Sequence[str]) -> str:
+    """What the same command does when it is run again after an interruption."""
+    named = [word for word in words if not word.startswith("-")][:2]
+    if any(word in RESUMABLE for word in (named[1:] if named[:1] and named[0] in GROUPS else named[:1])):
+        return "; run the same command again to continue"
+    return "; run the same command again, it starts over" if named and named[0] in REPEATABLE else ""
 
 
 @cache
@@ -167,13 +177,33 @@ def _usage_error(error: CycloptsError) -> str:
     """What is wrong with the words of a command."""
     unused = " ".join(error.unused_tokens or ())
     if isinstance(error, cyclopts.MissingArgumentError) and error.argument:
+        if error.argument.field_info.kind is inspect.Parameter.VAR_KEYWORD and not _is_setting(error.keyword or ""):
+            return f"unknown option: {error.keyword}"
         return f"{error.keyword} needs a value" if error.keyword else f"{error.argument.name} is missing"
     if isinstance(error, cyclopts.UnknownCommandError):
         return f"there is no command {unused.split()[0]}"
     if isinstance(error, cyclopts.UnusedCliTokensError):
-        return f"unexpected {unused}"
+        return f"unexpected argument {unused}"
     text = " ".join(str(error).split()).rstrip(".")
+    text = re.sub(r"\. ([A-Z])", lambda sentence: f"; {sentence[1].lower()}", text)
     return text[:1].lower() + text[1:]
+
+
+def _is_setting(option: str) -> bool:
+    """Whether a domain has a setting of this name."""
+    from searchformer.domains import domain_class, domain_names
+    from searchformer.options import option_name
+
+    return any(option_name(field) == option for name in domain_names() for field in domain_class(name).model_fields)
+
+
+def _help_command(words: Sequence[str]) -> str:
+    """The command that explains the one that was typed."""
+    command, *rest = [word for word in words if not word.startswith("-")] or [""]
+    known = [command] if command in (*COMMANDS, *GROUPS) else []
+    if command in GROUPS and rest and rest[0] in GROUPS[command][1]:
+        known.append(rest[0])
+    return " ".join(["searchformer", *known, "--help"])
 
 
 # --- help

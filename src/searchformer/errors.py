@@ -10,6 +10,10 @@ class SearchformerError(Exception):
     """Input from outside is not what was expected. The message says what was expected, what was found, what to do."""
 
 
+class FirstProcessError(SearchformerError):
+    """What went wrong in the first of several processes, as the others tell it."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, after what could be saved was saved. The message says where the work stands."""
 

@@ -60,14 +60,25 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_JSON_BYTES + 1)
-    except FileNotFoundError:
-        raise SearchformerError(f"{path.parent} holds no {what}: {path.name} is missing") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise SearchformerError(_missing(path, what)) from None
     except OSError as error:
         raise SearchformerError(f"{path} is not a readable {what}: {error.strerror or error}") from error
     if len(data) > MOST_JSON_BYTES:
         raise SearchformerError(f"{path} is not a readable {what}: it has more than {MOST_JSON_BYTES:,} bytes")
     value = parse_json(data, where=f"{path} is not a readable {what}")
     return unsealed(value, where=str(path))
+
+
+def _missing(path: Path, what: str) -> str:
+    """Why there is no file at `path`, where `what` was expected."""
+    directory = path.parent
+    if directory.is_file():
+        return f"{directory} is a file and holds no {what}"
+    if not directory.exists():
+        return f"there is no directory {directory}, so no {what}"
+    owner = kind_of(directory)
+    return f"{directory} holds {f'{owner} but ' if owner else ''}no {what}: {path.name} is missing"
 
 
 def parse_json(data: str | bytes, *, where: str) -> dict[str, Any]:
@@ -153,11 +164,16 @@ MARKS = {
 """What tells whose a directory is; rollouts have a manifest too, so theirs comes first."""
 
 
-def require_kind(directory: Path, kind: str) -> None:
-    """Raise if a directory that is to become `kind`, or to be continued as such, belongs to something else."""
-    found = next((owner for mark, owner in MARKS.items() if (directory / mark).exists()), kind)
+def kind_of(directory: Path) -> str | None:
+    """What a directory belongs to, if anything."""
+    return next((owner for mark, owner in MARKS.items() if (directory / mark).exists()), None)
+
+
+def require_kind(directory: Path, kind: str, *, advice: str = "choose another --out") -> None:
+    """Raise if a directory that is to become `kind`, or to be read as such, belongs to something else."""
+    found = kind_of(directory) or kind
     if found != kind:
-        raise SearchformerError(f"{directory} holds {found}, not {kind}; choose another --out")
+        raise SearchformerError(f"{directory} holds {found}, not {kind}; {advice}")
 
 
 def require_same(found: Mapping[str, Any], asked: Mapping[str, Any], *, where: Path, what: str) -> None:

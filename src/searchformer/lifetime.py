@@ -84,9 +84,26 @@ LAUNCHED = "SEARCHFORMER_LAUNCHED"
 """Set in processes that a command has started: it is the one that tells the user of Ctrl-C."""
 
 
+def is_launched() -> bool:
+    """Whether another of our commands has started this process."""
+    return LAUNCHED in os.environ
+
+
 def speaks() -> bool:
     """Whether this process tells the user that it was interrupted: one of many training processes does."""
-    return LAUNCHED not in os.environ and os.environ.get("RANK", "0") == "0"
+    return not is_launched() and os.environ.get("RANK", "0") == "0"
+
+
+def end_process(code: int) -> None:
+    """Exit at once if this process is one of several that train together: what they wrote is on disk.
+
+    Python's own shutdown races with gloo's threads, which may still hold tensors: now and then one of them aborts a
+    process whose work is done, and the whole run is called failed.
+    """
+    if "RANK" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def tied(command: list[str]) -> list[str]:

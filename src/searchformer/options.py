@@ -80,6 +80,12 @@ def option_error(error: ValidationError) -> str:
 
 def error_message(error: Any) -> str:
     """What pydantic says of one mistake, as the end of a sentence."""
-    kinds = {"extra_forbidden": "no such option", "missing": "this option is missing"}
+    kinds = {
+        "extra_forbidden": "no such option",
+        "missing": "this option is missing",
+        "int_parsing": "input should be a whole number",
+        "int_from_float": "input should be a whole number",
+        "float_parsing": "input should be a number",
+    }
     message = kinds.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     return message if message.startswith("--") else message[:1].lower() + message[1:]

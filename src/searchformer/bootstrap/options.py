@@ -7,7 +7,7 @@ from pydantic import Field
 
 from searchformer.bootstrap.rules import RuleName, rule_names
 from searchformer.options import MayChange
-from searchformer.train.options import LearningOptions
+from searchformer.train.options import LearningOptions, ProcessCount
 
 
 class RoundsOptions(LearningOptions):
@@ -20,7 +20,7 @@ class RoundsOptions(LearningOptions):
     tasks: int | None = Field(default=None, ge=1)
     """Use the first N training tasks by task id; all if left out."""
     fresh: bool = False
-    """Use other training tasks in every round: the next --tasks by task id, starting over after the last."""
+    """Use different training tasks in every round: the next --tasks by task id, starting over after the last."""
     rule: RuleName = Field(default="paper", description=f"Which answers replace a trace: {rule_names()}.")
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature for training tasks; test tasks are always answered at 1."""
@@ -36,8 +36,7 @@ class RoundsOptions(LearningOptions):
     """Also fine-tune on the original traces for as many steps, for comparison."""
     seed: int = Field(default=0, ge=0)
     """Decides which answers are sampled, and the order of the batches."""
-    processes: Annotated[int, MayChange] = Field(default=1, ge=1)
-    """Training processes on this machine: cores of a CPU, or GPUs."""
+    processes: ProcessCount = 1
 
 
 class BootstrapOptions(RoundsOptions):
@@ -46,7 +45,7 @@ class BootstrapOptions(RoundsOptions):
     model: Path
     """The model to begin with: a model directory, a run that has made one, or the name of a packaged model."""
     data: Path
-    """Directory of its data set."""
+    """Directory of the model's data set."""
     eval_data: Path | None = None
     """Data set whose test tasks are answered, such as the largest mazes of a mixture; --data if left out."""
     device: Annotated[str, MayChange] = "auto"

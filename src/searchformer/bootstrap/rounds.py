@@ -31,7 +31,8 @@ from searchformer.files import BOOTSTRAP_RUN, locked, read_json, require_kind, r
 from searchformer.model.storage import WEIGHTS
 from searchformer.rollout.options import RolloutOptions
 from searchformer.rollout.store import Rollouts
-from searchformer.train.launch import launch, train_command
+from searchformer.tokens.vocabulary import Vocabulary
+from searchformer.train.launch import launch, telling_the_saved_step, train_command
 from searchformer.train.options import LearningOptions, TrainOptions
 from searchformer.train.setup import model_directory
 
@@ -58,6 +59,7 @@ def _stands(options: BootstrapOptions, out: Path) -> str:
 
 
 def _bootstrap(options: BootstrapOptions, out: Path, display: Display, engine: Engine) -> dict[str, Any]:
+    _require_one_vocabulary(options)
     _require_same(options, out)
     rule = f"{options.rule}, fresh tasks" if options.fresh else options.rule
     state: dict[str, Any] = {"options": options.model_dump(mode="json"), "rule": rule, "rounds": []}
@@ -93,6 +95,15 @@ def _require_same(options: BootstrapOptions, out: Path) -> None:
         found = defaults | read_json(path, what="bootstrap run")
         require_same(found, asked, where=out, what="a bootstrap run")
     write_json(path, asked)
+
+
+def _require_one_vocabulary(options: BootstrapOptions) -> None:
+    """Raise unless the data sets are there and in the model's language: nothing of the run is written before."""
+    model = model_directory(options.model)
+    vocabulary = Vocabulary.load(model)
+    for data in (options.data, options.eval_data):
+        if data is not None:
+            vocabulary.require_same(Dataset(data).vocabulary, mine=f"the model {model}", theirs=f"the data set {data}")
 
 
 def _select(
@@ -155,7 +166,8 @@ def _fine_tune(options: BootstrapOptions, folder: Path, model: Path, data: Path,
         device=options.device,
         **options.model_dump(include=set(LearningOptions.model_fields)),
     )
-    code = launch(train_command(training, out, bootstrap_round=number), processes=options.processes)
+    with telling_the_saved_step(out):
+        code = launch(train_command(training, out, bootstrap_round=number), processes=options.processes)
     if code:
         raise SearchformerError(f"fine-tuning ended with exit code {code}; run the same command again to continue")
     write_json(folder / "trained.json", {"model": "train/model", "steps": options.steps})

@@ -22,7 +22,7 @@ class EvaluateOptions(OptionsModel):
     astar_runs: int = Field(default=64, ge=1)
     """Runs of A* per task to compare lengths with."""
     workers: int | None = Field(default=None, ge=1)
-    """Processes, 1 if left out; on Ray, actors, one per processor."""
+    """Processes, 1 if left out; on Ray, actors, one per processor if left out."""
 
 
 def run(
@@ -37,8 +37,10 @@ def run(
     from searchformer.addresses import working_copy
     from searchformer.commands.progress import TerminalDisplay
     from searchformer.evaluate.evaluation import evaluate
+    from searchformer.files import ROLLOUTS, require_kind
 
     with working_copy(directory) as here:
+        require_kind(here, ROLLOUTS, advice="give a directory that `searchformer rollout` wrote")
         metrics = evaluate(here, display=TerminalDisplay(), engine=make_engine(where), **options.model_dump())
     if as_json:
         print(json.dumps({"out": str(directory), "tasks": metrics["tasks"], "metrics": metrics["metrics"]}))

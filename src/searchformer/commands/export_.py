@@ -1,5 +1,6 @@
 """`searchformer export KIND`: models, data sets and searches for other people's tools."""
 
+import json
 import sys
 import warnings
 from pathlib import Path
@@ -7,19 +8,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from searchformer.commands.options import DomainName
+from searchformer.commands.options import DomainName, Json
 
 NewFile = Annotated[Path, Parameter(help="File to write.")]
 Model = Annotated[Path, Parameter(help="A model directory, a run that has made one, or the name of a packaged model.")]
 
 
-def meta_checkpoint(model: Model, /, *, out: NewFile) -> None:
+def meta_checkpoint(model: Model, /, *, out: NewFile, as_json: Json = False) -> None:
     """Write a model of one of the paper's sizes in the layout of the published checkpoints."""
     from searchformer.interop.meta_checkpoint import export_checkpoint
     from searchformer.pretrained import resolve_model
 
     export_checkpoint(resolve_model(model), out)
-    print(f"{out}: {out.stat().st_size:,} bytes")
+    size = out.stat().st_size
+    print(json.dumps({"out": str(out), "bytes": size}) if as_json else f"{out}: {size:,} bytes")
 
 
 def hub(
@@ -27,24 +29,26 @@ def hub(
     /,
     *,
     out: Annotated[Path, Parameter(help="Directory to write; it must not hold anything yet.")],
-    text: Annotated[bool, Parameter(help="Tokens as text in place of ids; for data sets.")] = False,
+    text: Annotated[bool, Parameter(help="Write tokens as text instead of ids; for data sets.")] = False,
     push: Annotated[str | None, Parameter(help="Also upload to this repository of the Hub, as OWNER/NAME.")] = None,
     private: Annotated[bool, Parameter(help="Make the repository private, if it is new.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a model or data set with its card, for the Hugging Face Hub.
 
-    `datasets.load_dataset(DIR)` reads a data set that was written so, `searchformer.load(DIR)` a model.
+    `datasets.load_dataset(DIR)` reads a data set written this way, `searchformer.load(DIR)` a model.
     """
     from searchformer.dataset.store import MANIFEST, Dataset
     from searchformer.errors import SearchformerError
     from searchformer.extras import require
     from searchformer.interop.models import load
 
+    pushed = None
     interop = require("huggingface_hub", extra="hub") and require("searchformer.interop.hub", extra="hub")
     if (directory / MANIFEST).exists():
         dataset = Dataset(directory, verify=True)
         if push:
-            print(interop.push_dataset(dataset, push, out, text=text, private=private))
+            pushed = interop.push_dataset(dataset, push, out, text=text, private=private)
         else:
             interop.export_dataset(dataset, out, text=text)
     elif text:
@@ -53,7 +57,12 @@ def hub(
         model = interop.as_hub_model(load(directory))
         interop.export_model(model, out)
         if push:
-            print(model.push_to_hub(push, private=private))
+            pushed = model.push_to_hub(push, private=private)
+    if as_json:
+        print(json.dumps({"out": str(out), "card": str(out / interop.CARD), "pushed": pushed and str(pushed)}))
+        return
+    if pushed:
+        print(pushed)
     print(f"{out}: with its card in {interop.CARD}")
 
 
@@ -62,8 +71,9 @@ def mongodb(
     directory: Annotated[Path, Parameter(help="A data set.")],
     /,
     *,
-    name: Annotated[str, Parameter(help="Name there, as published ones: maze.10-by-10-deterministic.simple")],
+    name: Annotated[str, Parameter(help="Its name there, such as maze.10-by-10-deterministic.simple")],
     database: Annotated[str, Parameter(help="Database of the server.")] = "tokenSeqDB",
+    as_json: Json = False,
 ) -> None:
     """Send a data set to a MongoDB server, in the published layout; run the same command again to continue."""
     from searchformer.commands.progress import TerminalDisplay
@@ -73,7 +83,11 @@ def mongodb(
     dataset = Dataset(directory, verify=True)
     with connected(uri, database=database) as there:
         sent = export_mongodb(there, dataset, name, display=TerminalDisplay())
-    print(f"{name}: {sent:,} documents sent, {dataset.rows('train') + dataset.rows('test'):,} are there")
+    there_now = dataset.rows("train") + dataset.rows("test")
+    if as_json:
+        print(json.dumps({"name": name, "sent": sent, "documents": there_now}))
+    else:
+        print(f"{name}: {sent:,} documents sent, {there_now:,} are there")
 
 
 def posthoc(
@@ -83,9 +97,13 @@ def posthoc(
     *,
     out: NewFile,
     level: Annotated[int, Parameter(help="Which task of the file, from 1.")] = 1,
-    model: Annotated[Path | None, Parameter(help="Export this model's search instead of A*'s.")] = None,
+    model: Annotated[
+        Path | None,
+        Parameter(help="Export this model's search: a model directory, a run that has made one, or a packaged model."),
+    ] = None,
     seed: Annotated[int, Parameter(help="Decides A*'s ties, or the model's answer.")] = 0,
     grid_map: Annotated[Path | None, Parameter(name="--map", help="Also write the maze's map, to draw it on.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a search for Posthoc, the path-finding visualiser.
 
@@ -117,4 +135,4 @@ def posthoc(
     events = write_posthoc(task.domain, task.problem, tokens, out)
     if grid_map:
         write_map(task.domain, task.problem, grid_map)
-    print(f"{out}: {events:,} events")
+    print(json.dumps({"out": str(out), "events": events}) if as_json else f"{out}: {events:,} events")

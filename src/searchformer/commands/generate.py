@@ -17,7 +17,7 @@ class WorkOptions(OptionsModel):
     """How many processes make it, and whether it adds to an existing data set."""
 
     workers: int | None = Field(default=None, ge=1)
-    """Processes, 1 if left out; on Ray, actors, one per processor. The result is the same for any number."""
+    """Processes, 1 if left out; on Ray, actors, one per processor if left out. Any number gives the same result."""
     append: bool = False
     """Add --tasks more tasks to the data set in --out."""
 

@@ -43,7 +43,7 @@ def mongodump(
     *,
     out: NewDirectory | None = None,
     name: Annotated[str | None, Parameter(help="Which data set; the only one if left out.")] = None,
-    domain: Annotated[str | None, Parameter(help="maze:WxH or sokoban, where the name does not tell.")] = None,
+    domain: Annotated[str | None, Parameter(help="maze:WxH or sokoban, if the name does not say.")] = None,
     list_: Annotated[bool, Parameter(name="--list", help="Print what the archive holds, and write nothing.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -91,7 +91,7 @@ def mongodb(
     out: NewDirectory | None = None,
     database: Annotated[str, Parameter(help="Database of the server.")] = "tokenSeqDB",
     sequences: Annotated[int | None, Parameter(help="The first N training sequences by id; all if left out.")] = None,
-    domain: Annotated[str | None, Parameter(help="maze:WxH or sokoban, where the name does not tell.")] = None,
+    domain: Annotated[str | None, Parameter(help="maze:WxH or sokoban, if the name does not say.")] = None,
     statistics: Annotated[bool, Parameter(help="Print lengths, computed by the server; write nothing.")] = False,
     as_json: Json = False,
 ) -> None:

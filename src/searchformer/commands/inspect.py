@@ -41,7 +41,7 @@ def run(
     options: Annotated[InspectOptions, Flat] = InspectOptions(),
     as_json: Json = False,
 ) -> None:
-    """Counts, length quantiles, vocabulary, leakage audit and drawings of a data set; its files are verified."""
+    """Show a data set: counts, length quantiles, vocabulary, leakage audit and drawings; verify its files."""
     from searchformer.addresses import read_copy
     from searchformer.dataset.audit import audit_leakage, length_quantiles
     from searchformer.dataset.store import SPLITS, Dataset

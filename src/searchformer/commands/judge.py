@@ -23,26 +23,26 @@ class JudgeOptions(AlgorithmOptions):
     max_expansions: int = Field(default=10_000_000, ge=1)
     """Give up a search for a shortest plan that closes more nodes than this."""
     strict: bool = False
-    """End at the first bad task or level, instead of going on with the next."""
+    """Stop at the first bad task or level instead of continuing with the next."""
 
 
 def run(
     domain: DomainName,
     file: Annotated[
-        str, Parameter(help='JSON lines with a task and its "answer" (- for stdin), or mazes with answers.')
+        str, Parameter(help='JSON lines with a task and its "answer" (- for stdin), or mazes of other tools.')
     ],
     /,
     *,
     options: Annotated[JudgeOptions, Flat] = JudgeOptions(),
     **settings: Settings,
 ) -> None:
-    """Judge each answer by the domain's rules, and its trace by the search algorithm's, a line of JSON each.
+    """Judge each answer by the domain's rules, and its trace by the search algorithm's; one line of JSON per answer.
 
-    Prints `verdict` (optimal, feasible, invalid), `reason`, `plan_length` and `optimal_length` in nodes, `trace_legal`
-    and `trace_sound` (legal but for the order of closing and children left out; both null without a trace) and
-    `violation`. An answer is space-separated tokens, without bos and eos; or moves, such as rrdd; or coordinates, such
-    as (0,0) (1,0); or a list of these. A line that fails gives {"line", "error"} instead, and the exit code is 1 at
-    the end.
+    Prints `verdict` (optimal, feasible, invalid), `reason`, `plan_length` and `optimal_length` in nodes, `trace_legal`,
+    `trace_sound` (legal, except that nodes may be closed in any order and children left out; both are null without a
+    trace) and `violation`. An answer is space-separated tokens, without bos and eos; or moves, such as rrdd; or
+    coordinates, such as (0,0) (1,0); or a list of these. A line that fails gives {"line", "error"} instead, and the
+    exit code is 1 at the end.
     """
     from searchformer.commands.tasks import TaskFile
     from searchformer.domains import make_domain

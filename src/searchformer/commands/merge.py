@@ -16,7 +16,8 @@ def run(
 ) -> None:
     """Merge data sets of one domain and one vocabulary, so that a model can learn tasks of different kinds at once.
 
-    For example Sokoban with one box and with two; give both the same --max-cost, so that they share a vocabulary.
+    For example, Sokoban with one box and with two: generate both with the same --max-cost, so that they share a
+    vocabulary.
     """
     from searchformer.dataset.merge import merge
 

@@ -16,7 +16,7 @@ def run(
     out: Annotated[Path, Parameter(help="Directory for the report.")] = Path("report"),
     as_json: Json = False,
 ) -> None:
-    """Figures (PNG, PDF, CSV), tables (Markdown, CSV, LaTeX) and one self-contained report.html from result files.
+    """Write figures (PNG, PDF, CSV), tables (Markdown, CSV, LaTeX) and one self-contained report.html.
 
     Everything below each RUN is used: evaluations, bootstrap runs, training curves, data sets.
     """

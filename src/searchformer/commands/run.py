@@ -34,7 +34,7 @@ class RunOptions(OptionsModel):
     """How much runs at the same time."""
 
     jobs: int | None = Field(default=None, ge=1)
-    """Training runs side by side; one per core or GPU if left out, one for large networks on a CPU."""
+    """Models trained at the same time; if left out, one per core or GPU, but one in all for large networks on a CPU."""
     workers: int | None = Field(default=None, ge=1)
     """Processes that generate and sample; one per core if left out."""
 
@@ -44,7 +44,10 @@ def run(
     /,
     *,
     changes: Annotated[
-        tuple[str, ...], Parameter(name="--set", metavar="A.B=C", help="Change a field; may be given several times.")
+        tuple[str, ...],
+        Parameter(
+            name="--set", metavar="A.B=C", help="Change a field of the recipe, as in train.steps=2000; may be repeated."
+        ),
     ] = (),
     out: Annotated[Path | None, Parameter(help="Run directory; runs/NAME if left out.")] = None,
     dry_run: Annotated[bool, Parameter(help="Show the stages and what they cost, run nothing.")] = False,

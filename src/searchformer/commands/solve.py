@@ -32,7 +32,7 @@ class SolveOptions(TaskOptions):
     planner: Literal["model", "astar"] = "model"
     """model, or astar for A* alone."""
     animate: bool = False
-    """Redraw the search step by step, on a terminal."""
+    """Replay the search step by step, on a terminal."""
     max_expansions: int = Field(default=10_000_000, ge=1)
     """A* gives up when it closes more nodes than this."""
     max_gigabytes: float = Field(default=4.0, ge=0.001)
@@ -49,8 +49,8 @@ def run(
 ) -> None:
     """Plan one task with a model: sample answers, judge each by the domain's rules, show the best valid one.
 
-    The plan is printed as moves (u d l r; capitals push a box) and drawn, beside what the model's search and A*'s took.
-    A* plans where the model does not. Settings of the domain, such as --boxes 1, are options too.
+    The plan is printed as moves (u d l r; capitals push a box) and drawn, with the lengths of the model's search and of
+    A*'s. If no answer is valid, A*'s plan is shown. Settings of the domain, such as --boxes 1, are options too.
     """
     from searchformer.pretrained import resolve_model
     from searchformer.search import Options
@@ -160,8 +160,9 @@ def _lines(solution: "Solution", *, model: str) -> list[str]:
     if solution.model is None:
         return [*lines, f"search  {astar}"]
     valid = sum(answers.values()) - answers.get("invalid", 0)
+    mean = f"mean of {valid} valid answers" if valid > 1 else "its only valid answer"
     lines.append(f"search  {_effort(solution.effort)} by the model for this plan")
-    lines.append(f"        {_effort(solution.model)} by the model (mean of {valid} valid answers)")
+    lines.append(f"        {_effort(solution.model)} by the model ({mean})")
     return [*lines, f"        {astar}"]
 
 
@@ -202,10 +203,7 @@ def frames_of(solution: "Solution") -> list[str]:
     domain, problem = solution.task.domain, solution.task.problem
     events, plain = list(search_events(solution)), domain.draw(problem)
     who = "the model" if solution.planner == "model" else "A*"
-    marked, frames = list(plain), []
-    marks = legend(domain, plain)
-    if marks and "." in plain and "." not in domain.marks:
-        marks += ", o now, + open, x closed"
+    marked, drawings, captions = list(plain), [], []
     for number, event in enumerate(events, start=1):
         drawn = plain if event.state is None else domain.draw(problem, as_array(event.state))
         changed = [at for at, (old, new) in enumerate(zip(plain, drawn, strict=True)) if old != new]
@@ -215,6 +213,9 @@ def frames_of(solution: "Solution") -> list[str]:
                 marked[changed[0]] = "x" if event.closes else "+"
         verb = "closes" if event.closes else "creates"
         unknown = ", never reached" if event.state is None else ""
-        caption = f"step {number} of {len(events)}: {who} {verb} (g {event.cost}, h {event.estimate}){unknown}"
-        frames.append(f"{drawn}\n\n{marks}\n{caption}")
-    return frames
+        drawings.append(drawn)
+        captions.append(f"step {number} of {len(events)}: {who} {verb} (g {event.cost}, h {event.estimate}){unknown}")
+    marks = legend(domain, "".join([plain, *drawings]))  # boxes reach their docks on the way
+    if marks and "." in plain and "." not in domain.marks:
+        marks += ", o now, + open, x closed"
+    return [f"{drawn}\n\n{marks}\n{caption}" for drawn, caption in zip(drawings, captions, strict=True)]

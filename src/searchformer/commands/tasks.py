@@ -91,7 +91,7 @@ class TaskOptions(OptionsModel):
     level: int = Field(default=1, ge=1)
     """Which task of the file, from 1."""
     domain: str | None = None
-    """maze, sokoban, tiles, or a registered one; told from the file if left out."""
+    """maze, sokoban, tiles, or a domain that another package registers; recognised from the file if left out."""
     start: str | None = None
     """Start on a .map, as X,Y."""
     goal: str | None = None
@@ -140,8 +140,10 @@ def _read(file: str, options: TaskOptions, given: dict[str, str]) -> tuple[str, 
 
     level = options.level
     if options.start or options.goal:
-        from searchformer.domains.formats import read
+        from searchformer.domains.formats import format_of, read
 
+        if format_of(file) != "map":
+            raise SearchformerError(f"--start and --goal are for .map files; {file} has tasks of its own")
         found: list[tuple[str, Any]] = [
             (file, read(file, start=_cell(options.start), goal=_cell(options.goal))[level - 1].record())
         ]

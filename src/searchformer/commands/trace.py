@@ -18,7 +18,7 @@ class TraceOptions(SearchOptions):
     record: bool = True
     """Print the trace as well as the plan."""
     strict: bool = False
-    """End at the first bad task or level, instead of going on with the next."""
+    """Stop at the first bad task or level instead of continuing with the next."""
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     options: Annotated[TraceOptions, Flat] = TraceOptions(),
     **settings: Settings,
 ) -> None:
-    """Search each task and print it with `solvable`, `prompt`, `trace`, `plan`, `created` and `closed`, a line each.
+    """Search each task; print it with `solvable`, `prompt`, `trace`, `plan`, `created` and `closed`, one line per task.
 
     A maze: {"width", "height", "start", "goal", "walls"}; a Sokoban level: {"level": [rows]}; other domains:
     {"prompt": "..."}. Settings such as --tokens-format full, or --width for tiles, are options too. A task that fails

@@ -116,13 +116,15 @@ class Sequences:
             )
         if hold_out >= len(order):
             raise SearchformerError(
-                f"{dataset.directory}: {hold_out} sequences are to be held out, the {split} split has {len(order)}"
+                f"{dataset.directory}: {hold_out} sequences are to be held out, the {split} split has {len(order)}; "
+                "lower --validation"
             )
         order = order[len(order) - hold_out :] if held_out else order[: len(order) - hold_out]
         if count is not None and count > len(order):
             beside = f" beside the {hold_out} for validation" if hold_out else ""
             raise SearchformerError(
                 f"{dataset.directory}: {count} sequences asked for, the {split} split has {len(order)} that fit{beside}"
+                "; lower --sequences, or make more tasks"
             )
         self._rows = order[:count]
         parts = lengths[2:] if plan_only else lengths[1:]

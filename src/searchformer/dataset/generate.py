@@ -23,7 +23,7 @@ from searchformer.dataset.shards import (
     too_narrow,
     work_file,
 )
-from searchformer.dataset.store import MANIFEST, SPLITS, Dataset, Manifest, finish
+from searchformer.dataset.store import MANIFEST, SPLITS, WORK, Dataset, Manifest, finish
 from searchformer.dataset.supply import ShardSupply, shard_crew
 from searchformer.display import Display, Silent
 from searchformer.engines.base import Engine
@@ -31,8 +31,6 @@ from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
 from searchformer.files import DATA_SET, LOCK, locked, make_directory, read_json, require_kind, require_same, write_json
 from searchformer.tokens.vocabulary import Vocabulary
-
-WORK = ".work"
 
 
 def generate(
@@ -46,6 +44,8 @@ def generate(
 ) -> Manifest:
     """Make the data set that `config` describes in `out`; with `append`, add `config.tasks` tasks to the one there."""
     require_kind(out, DATA_SET)
+    if append and not any(path.exists() for path in (out / MANIFEST, out / WORK / "config.json")):
+        raise SearchformerError(f"{out} holds no complete data set to append to; leave out --append")
     maker = ShardMaker(config)  # wrong settings show before anything is written
     config = config.model_copy(update={"settings": maker.domain.model_dump()})
     try:
@@ -85,8 +85,6 @@ def _tasks_in_all(config: GenerateOptions, out: Path, *, append: bool) -> int | 
     if (out / WORK / "config.json").exists():  # it was interrupted: a manifest would be that of the state before
         return _unfinished_tasks(config, out, append=append)
     if not (out / MANIFEST).exists():
-        if append:
-            raise SearchformerError(f"{out} holds no complete data set to append to; leave out --append")
         if any(path.name not in (WORK, LOCK) for path in out.iterdir()):
             raise SearchformerError(f"{out} is not empty and holds no data set; choose another directory")
         return config.tasks

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from searchformer import __version__
 from searchformer.digests import file_digest, recorded, require_digest
 from searchformer.errors import SearchformerError, cut, shown
-from searchformer.files import inside, read_json, write_json
+from searchformer.files import DATA_SET, inside, read_json, require_kind, write_json
 from searchformer.tokens.vocabulary import Vocabulary
 
-MANIFEST = "manifest.json"
+MANIFEST, WORK = "manifest.json", ".work"
 FORMAT = 2
 """Version of the manifest's layout."""
 SPLITS = ("train", "test")
@@ -125,6 +125,9 @@ class Dataset:
         """A file's digest is compared when it is first read; with `verify`, all are now; if `trusted`, none ever."""
         self.trusted = trusted
         self.directory = Path(directory)
+        require_kind(self.directory, DATA_SET, advice="give the directory of one")
+        if not (self.directory / MANIFEST).exists() and (self.directory / WORK).exists():
+            raise SearchformerError(f"{directory} holds an unfinished data set; run the command that makes it again")
         stored = read_json(self.directory / MANIFEST, what="complete data set")
         try:
             self.manifest = Manifest.model_validate(stored)

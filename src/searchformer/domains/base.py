@@ -22,6 +22,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from searchformer.errors import SearchformerError, cut, shown
+from searchformer.options import error_message
 from searchformer.seeding import digest
 
 DEAD_END = -1
@@ -287,6 +288,9 @@ def make_domain(name: str, settings: dict[str, Any] | None = None) -> Domain:
         return domain_class(name)(**(settings or {}))
     except ValidationError as error:
         first = error.errors()[0]
-        place = cut(".".join(map(str, first["loc"]))) or "settings"
-        message = cut(first["msg"].removeprefix("Value error, "))
-        raise SearchformerError(f"{name}: {place}: {message}") from None
+        message = error_message(first).replace("option", "setting")
+        if not first["loc"]:
+            raise SearchformerError(f"{name}: {message}") from None
+        place = cut(".".join(map(str, first["loc"])))
+        found = "" if first["type"] in ("extra_forbidden", "value_error") else f"; found {shown(first['input'])}"
+        raise SearchformerError(f"{name}: {place}: {message}{found}") from None

@@ -10,9 +10,9 @@ class EngineOptions(OptionsModel):
     """Where the work is done. The result is the same."""
 
     engine: Annotated[Literal["local", "ray"], MayChange] = "local"
-    """local: processes of this machine; ray: a Ray cluster, whose machines share the directories that are used."""
+    """local: processes on this machine; ray: a Ray cluster whose machines all see the directories used."""
     ray_address: Annotated[str | None, MayChange] = None
-    """Address of the Ray cluster, such as 10.0.0.1:6379; if left out, RAY_ADDRESS, or a new one on this machine."""
+    """Address of the Ray cluster, such as 10.0.0.1:6379; if left out, RAY_ADDRESS, or else a new one here."""
 
 
 def make_engine(options: EngineOptions) -> Engine:

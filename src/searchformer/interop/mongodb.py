@@ -139,7 +139,7 @@ def _import_split(collection: Any, writer: DatasetWriter, split: str, most: int 
 
 def export_mongodb(database: Database, dataset: Dataset, name: str, *, display: Display | None = None) -> int:
     """Write a data set as `name`; documents that are there already are left alone. Returns how many were sent."""
-    domain_of_dataset(name)  # a name that nobody could import again is refused
+    domain_of_dataset(name, advice="choose such a --name")  # a name that nobody could import again is refused
     _export_vocabulary(database, dataset.vocabulary, name)
     sent, total = 0, sum(dataset.rows(split) for split in SPLITS)
     with (display or Silent()).bar("export", unit="tasks") as update:

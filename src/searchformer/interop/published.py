@@ -48,7 +48,7 @@ def parse_domain(text: str) -> Domain:
     return make_domain(match[1], size | ({"max_cost": SOKOBAN_COSTS - 1} if match[1] == "sokoban" else {}))
 
 
-def domain_of_dataset(name: str) -> tuple[Domain, bool]:
+def domain_of_dataset(name: str, *, advice: str = "say it with --domain maze:WxH") -> tuple[Domain, bool]:
     """The domain of a published data set by its name, and whether its searches are deterministic."""
     if match := MAZE_NAME.match(name):
         return make_domain("maze", {"width": int(match[1]), "height": int(match[2])}), match[3] is None
@@ -57,7 +57,7 @@ def domain_of_dataset(name: str) -> tuple[Domain, bool]:
         return make_domain("sokoban", numbers | {"max_cost": SOKOBAN_COSTS - 1}), False
     raise SearchformerError(
         f"the name {name!r} does not say which tasks these are: expected maze.W-by-H-[non]deterministic... or "
-        "sokoban.W-by-H-walls-N-boxes-N...; say it with --domain maze:WxH"
+        f"sokoban.W-by-H-walls-N-boxes-N...; {advice}"
     )
 
 

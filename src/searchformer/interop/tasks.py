@@ -164,7 +164,7 @@ def import_tasks(
             except SearchformerError as error:
                 left_out.append(str(error) if str(error).startswith(place) else f"{place}: {error}")
         if not seen:
-            raise SearchformerError(f"no task could be used; {left_out[0] if left_out else 'there are none'}")
+            raise SearchformerError(f"no task could be used; {left_out[0] if left_out else 'the file has none'}")
         return writer.finish(how | (config or {})), left_out
 
 

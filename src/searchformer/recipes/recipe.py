@@ -23,7 +23,7 @@ from searchformer.dataset.options import GenerateOptions
 from searchformer.errors import SearchformerError, cut, shown
 from searchformer.options import MayChange, OptionsModel, error_message
 from searchformer.rollout.options import AnswerOptions
-from searchformer.train.options import LearningOptions, TrainingOptions
+from searchformer.train.options import LearningOptions, ProcessCount, TrainingOptions
 
 SHIPPED = Path(__file__).parent
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -83,8 +83,7 @@ class TrainSpec(TrainingOptions, strict=True):
     """Decides the initial weights and the order of the batches."""
     init_from: str | None = None
     """Name of an entry above: each run begins with the weights of its run of the same model and variant."""
-    processes: Annotated[int, MayChange] = Field(default=1, ge=1)
-    """Training processes on this machine: cores of a CPU, or GPUs."""
+    processes: ProcessCount = 1
 
 
 class EvaluationSpec(AnswerOptions, strict=True):
@@ -168,6 +167,10 @@ def load_recipe(source: str, changes: Sequence[str] = ()) -> Recipe:
     except FileNotFoundError:
         raise SearchformerError(
             f"no recipe {shown(source)}: neither a file nor one of {', '.join(shipped_names())}"
+        ) from None
+    except IsADirectoryError:
+        raise SearchformerError(
+            f"{path} is a directory; a recipe is a file, or one of {', '.join(shipped_names())}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SearchformerError(f"cannot read the recipe {path}: {error}") from None

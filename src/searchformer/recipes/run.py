@@ -21,13 +21,22 @@ from searchformer.display import Display, Silent, duration
 from searchformer.engines.base import Engine
 from searchformer.engines.local import LocalEngine
 from searchformer.errors import Interrupted, SearchformerError
-from searchformer.files import locked, make_directory, read_json, require_same, write_json, write_text
+from searchformer.files import (
+    RECIPE_RUN,
+    locked,
+    make_directory,
+    read_json,
+    require_kind,
+    require_same,
+    write_json,
+    write_text,
+)
 from searchformer.model.config import SMALL_DIM, shape_of
 from searchformer.recipes.cost import CPU, GPU, stage_cost
 from searchformer.recipes.plan import AnswerRun, BootstrapRun, Merge, Stage, TrainRun, stages_of
 from searchformer.recipes.recipe import DataSpec, Recipe, ReportSpec, load_recipe, result_fields, to_toml
 from searchformer.rollout.options import AnswerOptions, RolloutOptions
-from searchformer.train.launch import interrupt, launch, train_command
+from searchformer.train.launch import interrupt, launch, telling_the_saved_step, train_command
 from searchformer.train.options import TrainingOptions, TrainOptions
 
 RECIPE, STAGES = "recipe.toml", "stages.json"
@@ -81,11 +90,12 @@ def run_recipe(
 
 def claim_directory(recipe: Recipe, out: Path) -> None:
     """Write the recipe into the run directory; raises if another one is there."""
+    require_kind(out, RECIPE_RUN)
     make_directory(out)
     path = out / RECIPE
     if path.exists():
         found = result_fields(load_recipe(str(path)))
-        require_same(found, result_fields(recipe), where=out, what="the run of a recipe")
+        require_same(found, result_fields(recipe), where=out, what=RECIPE_RUN)
     elif any(not entry.name.startswith(".") for entry in out.iterdir()):
         raise SearchformerError(f"{out} is not empty and holds no {RECIPE}; choose another --out")
     write_text(path, to_toml(recipe))
@@ -247,7 +257,8 @@ class RecipeRunner:
         self, run: TrainRun, directory: Path, *, log: Path | None = None, place: dict[str, str] | None = None
     ) -> None:
         command = train_command(self.train_options(run), directory)
-        done = launch(command, processes=run.spec.processes, log=log, place=place)
+        with telling_the_saved_step(directory):
+            done = launch(command, processes=run.spec.processes, log=log, place=place)
         if done:
             raise SearchformerError(f"training {run.slug} ended with exit code {done}, see {log or 'above'}")
 

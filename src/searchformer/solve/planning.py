@@ -164,7 +164,7 @@ def _by_model(sampler: AnswerSampler, astar: Solution, *, samples: int, seed: in
     valid = [each for each in judged if each[0].verdict != INVALID]
     if not valid:
         reasons = Counter(str(verdict.reason).split(" at ")[0] for verdict, _ in judged).most_common(2)
-        why = ", ".join(f"{reason} {times} times" for reason, times in reasons)
+        why = ", ".join(f"{reason} {'once' if times == 1 else f'{times} times'}" for reason, times in reasons)
         note = f"none of the model's {samples} answers solves the task ({why}): planned by A*"
         return replace(astar, answers=answers, notes=(note,))
     verdict, tokens = min(valid, key=lambda each: preference(each[0]))

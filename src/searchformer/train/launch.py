@@ -5,14 +5,18 @@ if one fails, the others end. Without torchrun, Ctrl-C is one line instead of it
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
+from searchformer.errors import Interrupted
 from searchformer.lifetime import LAUNCHED, tied
 from searchformer.train.options import TrainOptions
 
@@ -31,12 +35,17 @@ def train_command(options: TrainOptions, out: Path, *, bootstrap_round: int = 0)
 
 
 def launch(
-    command: list[str], *, processes: int = 1, log: Path | None = None, place: Mapping[str, str] | None = None
+    command: list[str],
+    *,
+    processes: int = 1,
+    log: Path | None = None,
+    place: Mapping[str, str] | None = None,
+    keep_stdout: bool = False,
 ) -> int:
     """Run a command in so many processes and show what they say on stderr, or append it to `log`; the exit code.
 
-    `place` are environment variables. However this process ends, the command ends too. If one of several processes
-    fails, the others are ended, as they would wait for it.
+    `place` are environment variables; with `keep_stdout`, results stay on stdout. However this process ends, the
+    command ends too. If one of several processes fails, the others are ended, as they would wait for it.
     """
     started: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as stack:
@@ -45,15 +54,36 @@ def launch(
         try:
             for variables in _group_variables(processes):
                 environment = {**os.environ, **(place or {}), **variables, LAUNCHED: "1"}
-                errors = words if log else None
+                results, errors = None if keep_stdout else words, words if log else None
                 # tied: a killed run's training would go on beside that of the next
-                process = subprocess.Popen(tied(command), env=environment, stdout=words, stderr=errors)
+                process = subprocess.Popen(tied(command), env=environment, stdout=results, stderr=errors)
                 started.append(process)
                 _running.add(process)
             return _wait_for(started)
         except BaseException:
             interrupt(*started)
             raise
+
+
+@contextlib.contextmanager
+def telling_the_saved_step(out: Path) -> Iterator[None]:
+    """Ctrl-C in the block says which step of the training run in `out` is saved: the run itself keeps silent."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if saved := _saved_step(out):
+            raise Interrupted(f"step {saved} is saved in {out}") from None
+        raise
+
+
+def _saved_step(out: Path) -> str | None:
+    """`7 of 20` from the head of a checkpoint, without torch; None where there is none to be read."""
+    try:
+        with safe_open(out / "checkpoint" / "state.safetensors", framework="np") as file:
+            header = file.metadata()
+        return f"{header['step']} of {json.loads(header['options'])['steps']}"
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _group_variables(processes: int) -> list[dict[str, str]]:

@@ -18,6 +18,9 @@ BATCH_SIZES = {"maze": 16, "sokoban": 64}
 STEPS = {"maze": 400_000, "sokoban": 80_000}
 """By domain, from the same table; other domains take the maze's."""
 WARMUP_STEPS = 2000
+ProcessCount = Annotated[
+    int, MayChange, Field(ge=1, description="Training processes on this machine: cores of a CPU, or GPUs.")
+]
 
 
 class LearningOptions(OptionsModel):
@@ -36,19 +39,19 @@ class LearningOptions(OptionsModel):
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """After the warm-up: cosine (down to a tenth of the peak at the last step), linear (down to 0) or constant."""
     optimiser: Literal["adamw", "muon"] = "adamw"
-    """adamw (the paper's), or muon for the layers' matrices with AdamW for the rest: needs half the steps."""
+    """adamw (the paper's), or muon: Muon for the layers' matrices, AdamW for the rest, in about half the steps."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """AdamW's decay of the first moment."""
     beta2: float = Field(default=0.99, ge=0, lt=1)
     """AdamW's decay of the second moment."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Weight decay, for all weights as in the paper's runs."""
+    """Weight decay; it applies to all weights, as in the paper's runs."""
     clip: float | None = Field(default=None, gt=0)
     """Largest gradient norm; no clipping if left out."""
     max_trace_tokens: int = Field(default=10_000, ge=0)
     """Leave out tasks with longer traces."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Precision of matrix products; auto: the faster one here, but fp32 for small networks on a CPU."""
+    """Precision of matrix products; auto: whichever is faster here, but fp32 for small networks on a CPU."""
     compile: Annotated[bool, MayChange] = False
     """Run the layers through torch.compile: it takes a minute or two and a C++ compiler, then training is faster."""
 
@@ -65,7 +68,7 @@ class TrainingOptions(LearningOptions):
     eval_tasks: int = Field(default=256, ge=1)
     """Test tasks per evaluation, the first by task id; validation tasks are all used."""
     exact_every: Annotated[int, MayChange] = Field(default=0, ge=0)
-    """Every so many steps, the evaluation also answers a few test tasks greedily; 0: never."""
+    """Steps between evaluations that also answer a few test tasks greedily; 0: none do."""
     save_every: Annotated[int, MayChange] = Field(default=500, ge=1)
     """Steps between checkpoints."""
     save_minutes: Annotated[float, MayChange] = Field(default=10.0, gt=0)

@@ -5,7 +5,6 @@ They may run on several machines. The first one makes every decision that depend
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from searchformer.errors import SearchformerError
+from searchformer.errors import FirstProcessError, SearchformerError
 from searchformer.model.device import choose_device
 
 T = TypeVar("T")
@@ -59,7 +58,7 @@ class Processes:
                 outcome = [error]
         dist.broadcast_object_list(outcome, src=0)
         if isinstance(outcome[0], SearchformerError):
-            raise outcome[0]
+            raise outcome[0] if self.is_first else FirstProcessError(str(outcome[0]))
         return cast(T, outcome[0])
 
 
@@ -78,15 +77,3 @@ def joined(device: str) -> Iterator[Processes]:
         yield Processes(rank=rank, world=world, device=chosen)
     finally:
         dist.destroy_process_group()
-
-
-def end_process() -> None:
-    """Exit 0 at once if this process is one of several: the work is done and the files are closed.
-
-    Python's own shutdown races with gloo's threads, which may still hold tensors: now and then one of them aborts a
-    process whose training is complete, and the whole run is called failed.
-    """
-    if "RANK" in os.environ:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)

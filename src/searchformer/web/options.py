@@ -16,13 +16,13 @@ class ServeOptions(OptionsModel):
     port: int = Field(default=8080, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
     name: tuple[str, ...] = ()
-    """Another name under which the server is reached; may be repeated."""
+    """Another host name that the server answers to; may be repeated."""
     model: Path | None = None
-    """The model to ask first: a model directory, a training run, or the name of a packaged model."""
+    """The model to ask first: a model directory, a run that has made one, or the name of a packaged model."""
     run: tuple[Path, ...] = ()
     """A run directory to open in the browser; may be repeated."""
     slots: int = Field(default=64, ge=1)
-    """Answers under way at a time, per model."""
+    """Answers sampled at the same time, per model."""
     cache_gb: float = Field(default=1.0, gt=0)
     """Memory limit for keys and values, in GB, per model."""
     max_tokens: int = Field(default=MAX_TOKENS, ge=16, le=MAX_TOKENS)
