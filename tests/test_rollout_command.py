@@ -271,3 +271,12 @@ def test_the_command_reports_what_it_did_as_json(
     assert (summary["answers"], summary["complete"]) == (2 * TASKS, True)
     assert summary["tokens_per_second_per_core"] <= summary["tokens_per_second"]
     assert "tokens/s" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"), [({"skip": 500}, "12 test tasks; --skip 500 leaves none"), ({"prefix": "create foo"}, "'foo'")]
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_written(model, data, tmp_path, asked, reason):
+    with pytest.raises(SearchformerError, match=reason):
+        roll_out(RolloutOptions(model=model, data=data, out=tmp_path / "answers", **asked))
+    assert not (tmp_path / "answers" / "config.json").exists()

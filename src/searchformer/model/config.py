@@ -170,4 +170,5 @@ def first_error(error: Exception) -> str:
         return cut(str(error))
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    return f"{cut(place)}: {first['msg']}" if place else first["msg"]
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{cut(place)}: {message}" if place else message

@@ -82,6 +82,8 @@ def roll_out(
 def resolve(options: RolloutOptions, dataset: Dataset, engine: Engine) -> RolloutOptions:
     """The options with what will be used in place of `auto` and None; a resumed run keeps its precision."""
     shape, _ = read_model_config(options.model)
+    if options.skip >= (there := dataset.rows(options.split)):
+        raise SearchformerError(f"{options.data} has {there} {options.split} tasks; --skip {options.skip} leaves none")
     precision, longest = options.precision, dataset.manifest.longest
     on_cluster = engine.gpus > 0 and options.device in ("auto", "cuda")  # this machine need not have any
     device = torch.device("cuda") if on_cluster else choose_device(options.device)
@@ -102,11 +104,12 @@ def describe(options: RolloutOptions, dataset: Dataset) -> dict[str, Any]:
     Vocabulary.load(options.model).require_same(
         dataset.vocabulary, mine=f"the model {options.model}", theirs=f"the data set {options.data}"
     )
+    dataset.vocabulary.encode(options.prefix.split())  # an unknown word is refused before anything is written
     manifest = dataset.manifest
     if trained.get("domain", manifest.domain) != manifest.domain:  # its settings may differ: with one vocabulary,
         raise SearchformerError(  # a model can be asked about tasks of another kind than it was trained on
             f"the model {options.model} was trained on domain {shown(trained['domain'])}, the data set {options.data} "
-            f"is of {shown(manifest.domain)}. Use a data set and a checkpoint that belong together"
+            f"is of {shown(manifest.domain)}. Use a data set and a model that belong together"
         )
     return {
         "package": __version__,

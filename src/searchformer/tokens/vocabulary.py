@@ -100,5 +100,5 @@ class Vocabulary:
         first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self), len(other)))
         raise SearchformerError(
             f"{mine} has a vocabulary of {len(self)} tokens ({self.digest[:8]}), {theirs} one of {len(other)} "
-            f"({other.digest[:8]}); they differ from id {first} on. Use a data set and a checkpoint of one kind"
+            f"({other.digest[:8]}); they differ from id {first} on. Use a data set and a model that belong together"
         )
