@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike
 from searchformer.errors import SearchformerError
 
 VERDICTS = ("optimal", "feasible", "invalid")
+NATS_DECIMALS = 2
+"""Of log-probabilities: their last bits differ from batch to batch, and the same answers must give the same scores."""
 DRAWS_AT_ONCE = 1 << 22
 """Numbers held at a time while tasks are resampled."""
 
@@ -124,7 +126,7 @@ class Scores:
         surprises = None
         if imitations is not None:
             own_place = _places(imitations, task_ids=task_ids, samples=samples)
-            surprises = grid(-_numbers(imitations, "log_probability"), own_place)
+            surprises = grid(-_numbers(imitations, "log_probability").round(NATS_DECIMALS), own_place)
 
         legal = _column(verdicts, "trace_legal").cast(pa.bool_())
         optimal_length = grid(_integers(verdicts, "optimal_length"))
