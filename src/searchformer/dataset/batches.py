@@ -168,14 +168,9 @@ class Sequences:
         prompts, traces, plans = range(len(PARTS))
         plan_places = max(longest_piece(kinds[ids]) for ids in self._whole_sequences(plans))
         prompt_places = max(longest_piece(kinds[ids], prompts=True) for ids in self._whole_sequences(prompts))
-        places = plan_places
-        if not self.plan_only:
-            places = max(longest_piece(kinds[ids]) for ids in self._whole_sequences(traces))
-        return {
-            "places": max(places, plan_places),
-            "plan_places": plan_places,
-            "prompt_places": prompt_places,
-        }
+        written = [] if self.plan_only else [longest_piece(kinds[ids]) for ids in self._whole_sequences(traces)]
+        places = max([plan_places, *written])
+        return {"places": places, "plan_places": plan_places, "prompt_places": prompt_places}
 
     def highest_cost(self, costs: np.ndarray) -> int:
         """The highest cost in prompts and responses, by the cost of every token (-1: none)."""

@@ -140,10 +140,10 @@ def make_sources(
         matching_BTT += agrees_BTT
     tokens_BT = (earlier_BTP != NOTHING).sum(dim=-1)
     matching_BTT += (places + 1) * (matching_BTT == tokens_BT[:, None, :])
-    nothing_BTT = (at_T[:, None] < at_T) | (at_T == 0)  # later pieces, and bos
+    later_TT = at_T[:, None] < at_T
     return Sources(
-        matching_BTT=matching_BTT.masked_fill(nothing_BTT, 2 * places + 2),
-        blocked_BTT=(at_T[:, None] < at_T) | (at_T[None, :, None] >= superseded_at_BT[:, None, :]),
+        matching_BTT=matching_BTT.masked_fill(later_TT | (at_T == 0), 2 * places + 2),  # nor is bos ever copied
+        blocked_BTT=later_TT | (at_T[None, :, None] >= superseded_at_BT[:, None, :]),
         kinds_BT=kinds_BT,
         earlier_kinds_BT=earlier_kinds_BT,
         costs_BT2=costs_BT2,

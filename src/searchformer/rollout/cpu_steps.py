@@ -84,8 +84,8 @@ class CpuPieceWriter(PieceWriter):
                 attention_RT,
             )
             if place == 0:
-                kind_R = self.cutter.kinds[symbols_RP[:, 0]].astype(np.int64)
-                self._look(hidden + self.table_ND[symbols_RP[:, 0]], kind_R, *where, attention_RT, gate_RP)
+                known = hidden + self.table_ND[symbols_RP[:, 0]]
+                self._look(known, self.cutter.first_kinds(symbols_RP), *where, attention_RT, gate_RP)
         self._remember(slot_R, position_R, symbols_RP)
         return tokens_RP.astype(np.int32), log_probability_RP, (tokens_RP != NOTHING).sum(axis=1)
 

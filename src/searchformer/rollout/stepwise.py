@@ -83,13 +83,12 @@ class PieceWriter:
 
     def reserve(self, slots: int, positions: int) -> None:
         """Make room; what is remembered stays where there was room before."""
-        old: list[Any] = self._memory()
+        old = self._memory()
         have = self.pieces.shape[:2]
         if slots <= have[0] and positions <= have[1]:
             return
         self._allocate(slots=max(slots, have[0]), positions=max(positions, 2 * have[1], 64))
-        new: list[Any] = self._memory()
-        for array, earlier in zip(new, old, strict=True):
+        for array, earlier in zip(self._memory(), old, strict=True):
             array[tuple(slice(length) for length in earlier.shape)] = earlier
 
     def inputs(self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray) -> Tensor:
@@ -136,7 +135,7 @@ class PieceWriter:
             known_RD = known_RD[kept] + written_RD + self.head.near[near_R]
             earlier_RTP, reference_RP = earlier_RTP[kept], reference_RP[kept]
             if place == 0:
-                kind_R = self.cutter.kinds[symbol_R[going]].astype(np.int64)
+                kind_R = self.cutter.first_kinds(symbols_RP[active])
                 attention_RT, gates_RP = self._look_back(
                     hidden_RD[kept] + written_RD, kind_R, slot_R[active], position_R[active], length
                 )
