@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from searchformer.search.hindsight import LeftOut
 from searchformer.errors import SearchformerError, shown
 
 
@@ -21,10 +22,9 @@ class Rule:
     """A field of the verdict that must be true, besides the plan's being optimal."""
     keep: int = 1
     """How many different candidates are taken, the shortest first; the task's current trace stays if there is none."""
-    left_out: float = 0.0
-    """The share of the nodes closed in vain that is first removed from every candidate, its false steps corrected
-    (`hindsight.py`). Where a true search of the task ended in a longer plan, nothing is removed, and the longest come
-    first: there, searching pays."""
+    left_out: LeftOut | None = None
+    """What is first removed from every candidate, its false steps corrected (`hindsight.py`). Where a true search of
+    the task ended in a longer plan, nothing is removed, and the longest come first: there, searching pays."""
 
 
 RULES = {
@@ -36,11 +36,18 @@ RULES = {
         "trace_sound",
     ),
     "several-sound": Rule("the four shortest different true searches with an optimal plan", "trace_sound", keep=4),
-    "hindsight": Rule(
-        "the four shortest with an optimal plan, their false steps corrected, each without half of the nodes that it "
-        "closed in vain; where a true search ended in a longer plan, the four longest, with nothing left out",
+    "lucky": Rule(
+        "the four shortest with an optimal plan, their false steps corrected, each as a lucky A* would have done it: "
+        "without the nodes closed in vain whose f is the goal's",
         keep=4,
-        left_out=0.5,
+        left_out=LeftOut(closed_equal=1.0),
+    ),
+    "hindsight": Rule(
+        "the four shortest with an optimal plan, their false steps corrected, each without most of what it did in vain: "
+        "nodes closed or created although their f is the goal's or above it, and some of lower f; where a true search "
+        "ended in a longer plan, the four longest, with nothing left out",
+        keep=4,
+        left_out=LeftOut(closed_below=0.25, closed_equal=0.9, created_equal=0.4, created_above=0.9),
     ),
     "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }

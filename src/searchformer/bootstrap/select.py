@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from searchformer.bootstrap.hindsight import without_some
+from searchformer.search.hindsight import LeftOut, without_some
 from searchformer.bootstrap.rules import Rule, rule_named
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
 from searchformer.dataset.store import MANIFEST, Dataset, finish, schema
@@ -114,14 +114,14 @@ def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: p
     """The best candidates of each task, best first."""
     admitted, plan_word = _admitted(verdicts, rule), rollouts.vocabulary.ids["plan"]
     misled = _misled_tasks(verdicts) if rule.left_out else set()
-    shorten = _Hindsight(rollouts) if rule.left_out else None
+    shorten = _Hindsight(rollouts, rule.left_out, misled) if rule.left_out else None
     best: dict[str, list[Candidate]] = {}
     for task, sample, answer, _ in rollouts.answers():
         if (task, sample) not in admitted:
             continue
         ids: list[int] | None = answer.tolist()
         if shorten:
-            ids = shorten(task, sample, answer.tolist(), share=0.0 if task in misled else rule.left_out)
+            ids = shorten(task, sample, answer.tolist())
         if ids is not None and 0 < ids.index(plan_word) < current[task]:
             candidates = [*best.get(task, []), Candidate(ids.index(plan_word), sample, tuple(ids))]
             best[task] = _different(candidates, longest_first=task in misled)[: rule.keep]
@@ -131,14 +131,15 @@ def _choose(rollouts: Rollouts, current: dict[str, int], rule: Rule, verdicts: p
 class _Hindsight:
     """Shortens the answers of one directory; answers to the same task come one after the other."""
 
-    def __init__(self, rollouts: Rollouts) -> None:
-        self.vocabulary = rollouts.vocabulary
+    def __init__(self, rollouts: Rollouts, left_out: LeftOut, misled: set[str]) -> None:
+        self.vocabulary, self.left_out, self.misled = rollouts.vocabulary, left_out, misled
         self.world = lru_cache(maxsize=16)(lambda task: World(rollouts.domain, rollouts.problems[task]))
 
-    def __call__(self, task: str, sample: int, ids: list[int], *, share: float) -> list[int] | None:
+    def __call__(self, task: str, sample: int, ids: list[int]) -> list[int] | None:
         """The ids of a shorter answer, if it makes one."""
         chance = random.Random(child_seed(sample, f"hindsight {task}"))  # noqa: S311
-        tokens = without_some(self.world(task), self.vocabulary.decode(ids), share=share, chance=chance)
+        left_out = LeftOut() if task in self.misled else self.left_out
+        tokens = without_some(self.world(task), self.vocabulary.decode(ids), left_out, chance=chance)
         return None if tokens is None else self.vocabulary.encode(tokens).tolist()
 
 

@@ -5,6 +5,7 @@ A* itself searches and how much it leaves to chance, from repeated non-determini
 `searchformer evaluate DIR`.
 """
 
+import random
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from searchformer.dataset.store import write_table
 from searchformer.digests import require_recorded
 from searchformer.display import Display
+from searchformer.domains import Domain
 from searchformer.engines.base import Engine, results_in_order
 from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError
@@ -26,9 +28,12 @@ from searchformer.evaluate.verdicts import WRITER, verdicts_of
 from searchformer.files import write_json
 from searchformer.rollout.store import Rollouts, read_answers
 from searchformer.search import Options, Searcher
+from searchformer.search.hindsight import LeftOut, without_some
 from searchformer.search.shortest import shortest_search_length
+from searchformer.search.world import World
 from searchformer.seeding import child_seed
 from searchformer.tokens.entropy import search_nats
+from searchformer.tokens.grammar import write_text
 
 ASTAR_RUNS = 64
 ENTROPY_RUNS = 8
@@ -42,8 +47,10 @@ ASTAR = pa.schema(
     ]
 )
 """Columns of `astar.parquet`."""
-WEIGHTS, WEIGHTED_RUNS = (1.5, 2.0, 4.0), 8
-"""Of the heuristic in weighted A*, and its runs per task."""
+WEIGHTS = (1.5, 2.0, 4.0)
+"""Of the heuristic in weighted A*."""
+REFERENCE_RUNS = 8
+"""Of other searches per task, whose lengths are averaged."""
 TASKS_AT_ONCE = 256
 PLAIN = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "prefix": "", "constrain": False}
 """Options of answers drawn from the model's own distribution, whose mean log-probability is minus its entropy."""
@@ -145,18 +152,32 @@ def _imitations(rollouts: Rollouts) -> pa.Table | None:
 
 
 def _references(rollouts: Rollouts, scores: Scores) -> list[dict[str, Any]]:
-    """What weighted A* takes and how often its plan is optimal, beside A*: what a shorter search costs elsewhere."""
-    tasks, found = sorted(rollouts.problems), []
+    """What other searches take, as a share of A*'s, and how often their plan is optimal: weighted A*, and a lucky A*."""
+    tasks = sorted(rollouts.problems)
+    astar = scores.astar_lengths.mean(axis=1)
+    found = []
     for weight in WEIGHTS:
         searcher = Searcher(rollouts.domain, Options(algorithm="weighted", weight=weight))
         lengths, optimal = np.zeros(len(tasks)), np.zeros(len(tasks))
         for row, task in enumerate(tasks):
-            seeds = [child_seed(run, "weighted", 0) for run in range(WEIGHTED_RUNS)]
+            seeds = [child_seed(run, "weighted", 0) for run in range(REFERENCE_RUNS)]
             plans = [len(searcher.search(rollouts.problems[task], seed=seed, record=False).plan) for seed in seeds]
             optimal[row] = np.mean(np.array(plans) == scores.optimal_length[row])
             lengths[row] = np.mean([searcher.trace_length(rollouts.problems[task], seed=seed) for seed in seeds])
-        share, ratio = resample(
-            [Ratio(optimal, np.ones(len(tasks))), Ratio(lengths, scores.astar_lengths.mean(axis=1))]
-        )
+        share, ratio = resample([Ratio(optimal, np.ones(len(tasks))), Ratio(lengths, astar)])
         found.append({"algorithm": "weighted", "weight": weight, "optimal": vars(share), "length": vars(ratio)})
-    return found
+    lucky = np.array([_lucky_length(rollouts.domain, rollouts.problems[task]) for task in tasks])
+    share, ratio = resample([Ratio(np.ones(len(tasks)), np.ones(len(tasks))), Ratio(lucky, astar)])
+    return [*found, {"algorithm": "lucky", "weight": 1.0, "optimal": vars(share), "length": vars(ratio)}]
+
+
+def _lucky_length(domain: Domain, problem: np.ndarray) -> float:
+    """The mean trace length of an A* that closes, among nodes with the goal's f, only those on its way to the goal."""
+    searcher, world, lengths = Searcher(domain), World(domain, problem), []
+    for run in range(REFERENCE_RUNS):
+        seed = child_seed(run, "lucky", 0)
+        _, trace, plan = write_text(domain, problem, searcher.search(problem, seed=seed))
+        answer = f"{trace} {plan}".split()
+        lucky = without_some(world, answer, LeftOut(closed_equal=1.0), chance=random.Random(seed))  # noqa: S311
+        lengths.append((lucky or answer).index("plan"))
+    return float(np.mean(lengths))

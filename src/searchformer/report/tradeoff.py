@@ -49,10 +49,14 @@ def model_point(one: Evaluation, family: Family) -> Point | None:
 
 
 def algorithm_points(one: Evaluation) -> list[Point]:
-    """A*, and weighted A* where the evaluation says what it takes."""
+    """A*, and other searches where the evaluation says what they take."""
     found = [Point("A*", CERTAIN, CERTAIN, CERTAIN, {"color": BLACK, "marker": "*", "markersize": 9})]
     for reference in one.stored.get("references", ()):
         length, optimal = (Estimate(**reference[name]) for name in ("length", "optimal"))
+        if reference["algorithm"] == "lucky":
+            style = {"color": BLACK, "marker": "*", "markersize": 9, "fillstyle": "none"}
+            found.append(Point("A*, always lucky among equal f", length, optimal, optimal, style))
+            continue
         style = {"color": ORANGE, "marker": "D", "markersize": 4}
         weight = f"{reference['weight']:g}"
         found.append(Point(f"weighted A*, {weight}", length, optimal, optimal, style, mark=weight))
@@ -96,8 +100,8 @@ def accuracy_against_length(results: Results) -> Iterator[Chart]:
         "Optimal answers against search length",
         "To the right: shorter searches; upwards: more optimal answers. Search length is the mean over optimal answers "
         "on the tasks that have one, divided by that of non-deterministic A* on the same tasks. The dotted line is the "
-        "shortest true search: it creates and closes the nodes of an optimal plan and nothing else. Bars: 95% "
-        "intervals over test tasks.",
+        "shortest true search: it creates and closes the nodes of an optimal plan and nothing else. A lucky A* closes, "
+        "among nodes whose f is the goal's, only those on its way. Bars: 95% intervals over test tasks.",
         figure,
         COLUMNS,
         tuple(rows),
