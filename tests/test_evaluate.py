@@ -70,6 +70,16 @@ def test_evaluating_scores_every_answer(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "metrics.json").read_text())["tasks"] == 2
 
 
+def test_a_lucky_astar_searches_less_than_astar_and_more_than_the_shortest_search(tmp_path: Path) -> None:
+    open_mazes(tmp_path)
+    found = evaluate(tmp_path, astar_runs=8)
+    lucky = found["references"][-1]
+    assert (lucky["algorithm"], lucky["optimal"]["value"]) == ("lucky", 1.0)
+    table = pq.read_table(tmp_path / "astar.parquet")
+    shortest = sum(table["shortest"].to_pylist()) / np.sum(np.mean(table["lengths"].to_pylist(), axis=1))
+    assert shortest < lucky["length"]["value"] < 1.0
+
+
 def test_a_missing_answer_is_an_error_and_not_a_smaller_denominator(tmp_path: Path) -> None:
     rollouts_of(tmp_path, lambda task: [written(task)[2]])
     config = read_json(tmp_path / "config.json", what="configuration")
