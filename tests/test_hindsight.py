@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from searchformer.search.hindsight import LeftOut, without_some
 from searchformer.domains import make_domain
 from searchformer.evaluate.judge import OPTIMAL, Judge
 from searchformer.search import Searcher
+from searchformer.search.hindsight import LeftOut, without_some
 from searchformer.search.validate import codes_of
 from searchformer.search.world import World, cut_steps
 from searchformer.solve import random_task

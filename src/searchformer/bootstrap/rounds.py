@@ -140,11 +140,22 @@ def _select(
 
 
 def _roll_out(
-    options: BootstrapOptions, model: Path, data: Path, out: Path, display: Display, engine: Engine, **values: Any
+    options: BootstrapOptions,
+    model: Path,
+    data: Path,
+    out: Path,
+    display: Display,
+    engine: Engine,
+    *,
+    answers: Path | None = None,
+    **values: Any,
 ) -> None:
-    from searchformer.rollout.dispatch import roll_out
+    """Sample what is asked, unless it is what these `answers` are."""
+    from searchformer.rollout.dispatch import roll_out, take_over
 
     rollout = RolloutOptions(model=model, data=data, out=out, device=options.device, **values)
+    if answers and take_over(rollout, answers, engine=engine):
+        return
     if not roll_out(rollout, display=display, engine=engine)["complete"]:
         raise SearchformerError(f"{out}: answers are missing; run the same command again")
 
@@ -194,7 +205,8 @@ def _evaluate_round(
         tasks = options.eval_tasks or Dataset(data).rows("test")
         display.say(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
         asked = {"split": "test", "tasks": tasks, "samples": options.eval_samples, "seed": options.seed}
-        _roll_out(options, model, data, rollout, display, engine, **asked)
+        answers = options.answers if number == 0 else None
+        _roll_out(options, model, data, rollout, display, engine, answers=answers, **asked)
         evaluate(rollout, display=display, engine=engine)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from searchformer.search.hindsight import LeftOut
 from searchformer.errors import SearchformerError, shown
+from searchformer.search.hindsight import LeftOut
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ RULES = {
         left_out=LeftOut(closed_equal=1.0),
     ),
     "hindsight": Rule(
-        "the four shortest with an optimal plan, their false steps corrected, each without most of what it did in vain: "
-        "nodes closed or created although their f is the goal's or above it, and some of lower f; where a true search "
-        "ended in a longer plan, the four longest, with nothing left out",
+        "the four shortest with an optimal plan, their false steps corrected, each without most of what was in vain: "
+        "nodes closed although their f is the goal's, children created although theirs is higher, and a few nodes of "
+        "lower f; where a true search ended in a longer plan, the four longest, with nothing left out",
         keep=4,
-        left_out=LeftOut(closed_below=0.25, closed_equal=0.9, created_equal=0.4, created_above=0.9),
+        left_out=LeftOut(closed_below=0.1, closed_equal=0.95, created_above=0.9),
     ),
     "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }

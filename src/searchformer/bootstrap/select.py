@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from searchformer.search.hindsight import LeftOut, without_some
 from searchformer.bootstrap.rules import Rule, rule_named
 from searchformer.dataset.shards import ROWS_PER_SHARD, SplitWriter
 from searchformer.dataset.store import MANIFEST, Dataset, finish, schema
@@ -27,6 +26,7 @@ from searchformer.evaluate.judge import FEASIBLE, OPTIMAL
 from searchformer.evaluate.verdicts import verdicts_of
 from searchformer.files import make_directory, replacing
 from searchformer.rollout.store import Rollouts
+from searchformer.search.hindsight import LeftOut, without_some
 from searchformer.search.world import World
 from searchformer.seeding import child_seed
 

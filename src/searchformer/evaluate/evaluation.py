@@ -152,7 +152,7 @@ def _imitations(rollouts: Rollouts) -> pa.Table | None:
 
 
 def _references(rollouts: Rollouts, scores: Scores) -> list[dict[str, Any]]:
-    """What other searches take, as a share of A*'s, and how often their plan is optimal: weighted A*, and a lucky A*."""
+    """What weighted A* and a lucky A* take, as a share of A*'s search, and how often their plan is optimal."""
     tasks = sorted(rollouts.problems)
     astar = scores.astar_lengths.mean(axis=1)
     found = []

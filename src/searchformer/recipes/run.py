@@ -294,10 +294,13 @@ class RecipeRunner:
     def _bootstrap(self, work: BootstrapRun, directory: Path) -> None:
         from searchformer.bootstrap.rounds import bootstrap
 
+        same = (stage for stage in self.stages if isinstance(stage.work, AnswerRun) and stage.work.train == work.train)
+        answers = (self.out / stage.key for stage in same if f"data/{work.eval_data}" in stage.needs)
         options = BootstrapOptions(
             model=self.out / "train" / work.train.slug / "model",
             data=self.out / "data" / work.data,
             eval_data=self.out / "data" / work.eval_data,
+            answers=next(answers, None),
             device=self.device,
             **work.options.model_dump(),
         )

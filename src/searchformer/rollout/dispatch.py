@@ -6,10 +6,12 @@ and whoever finds the last answer on disk writes the manifest. After a crash, on
 """
 
 import os
+import shutil
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from searchformer.display import Display, Silent
 from searchformer.engines.base import Engine, Told
 from searchformer.engines.local import LocalEngine
 from searchformer.errors import SearchformerError, shown
-from searchformer.files import ROLLOUTS, require_kind
+from searchformer.files import ROLLOUTS, make_directory, require_kind
 from searchformer.model import load_model, read_model_config
 from searchformer.model.device import choose_device
 from searchformer.model.storage import WEIGHTS
@@ -77,6 +79,23 @@ def roll_out(
         "tokens_per_second_per_core": tokens / seconds / (os.cpu_count() or 1),
         "peak_memory_gb": sum(peaks_gb) + peak_memory_gb(),
     }
+
+
+def take_over(options: RolloutOptions, answers: Path, *, engine: Engine | None = None) -> bool:
+    """Copy the answers of another directory, and their scores, to `options.out` if they are what the options ask for.
+
+    Returns whether they were.
+    """
+    dataset = Dataset(options.data)
+    asked = describe(resolve(options, dataset, engine or LocalEngine()), dataset)
+    if options.out.exists() or not store.are_complete(answers) or not store.are_same(store.read_config(answers), asked):
+        return False
+    make_directory(options.out.parent)
+    unfinished = options.out.with_name(f".{options.out.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.copytree(answers, unfinished)
+    unfinished.replace(options.out)
+    return True
 
 
 def resolve(options: RolloutOptions, dataset: Dataset, engine: Engine) -> RolloutOptions:

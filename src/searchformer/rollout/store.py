@@ -249,6 +249,17 @@ def begin(directory: Path, config: dict[str, Any], vocabulary: Vocabulary) -> No
     vocabulary.save(directory)
 
 
+def are_same(config: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two directories with these configurations hold the same answers."""
+    names = _comparable(config).keys() | _comparable(other).keys()
+    return all(_comparable(config).get(name) == _comparable(other).get(name) for name in names - {"content_digest"})
+
+
+def are_complete(directory: Path) -> bool:
+    """Whether no answer is missing."""
+    return (directory / MANIFEST).exists() and all(path.exists() for path in shard_files(directory))
+
+
 def write_tasks(directory: Path, tasks: pa.Table) -> None:
     """Write the tasks to answer, by task id: columns task_id and prompt."""
     write_table(tasks, directory / TASKS, writer="tasks")

@@ -7,8 +7,8 @@ An answer's false steps are corrected on the way: costs are the true ones, and w
 is passed over.
 
 Some of this is free. A* closes every node whose f is below the goal's, but of those with the same f it needs only the
-ones on its way: without the others, a search is what A* itself does when it is lucky. Whoever leaves out a node of lower
-f claims to know that it leads nowhere.
+ones on its way: without the others, a search is what A* itself does when it is lucky. Who leaves out a node of lower f
+claims to know that it leads nowhere.
 In: a task, the tokens of an answer. Out: the tokens of a shorter one.
 
     without_some(world, "create 0 0 c0 c2 close ...".split(), LeftOut(closed_equal=1.0), chance=random.Random(0))
@@ -57,9 +57,7 @@ class _Search:
     is_at_goal: bool = False
 
 
-def without_some(
-    world: World, answer: Sequence[str], left_out: LeftOut, *, chance: random.Random
-) -> list[str] | None:
+def without_some(world: World, answer: Sequence[str], left_out: LeftOut, *, chance: random.Random) -> list[str] | None:
     """The answer without some of what it did in vain, drawn at random.
 
     None if what it closed does not lead to the goal, or only by another number of moves than its plan has.
