@@ -112,6 +112,21 @@ def test_a_complete_directory_is_left_as_it_is(model: Path, data: Path, tmp_path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_answers_are_taken_over_where_they_are_what_is_asked(model: Path, data: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "rounds/second"
+    assert not dispatch.take_over(options(model, data, second), first)  # nothing there
+    roll_out(options(model, data, first))
+    for other in ({"seed": 6}, {"samples": 5}, {"temperature": 0.5}, {"max_tokens": 41}):
+        assert not dispatch.take_over(options(model, data, second, **other), first)
+    assert not second.exists()
+    assert dispatch.take_over(options(model, data, second), first)
+    assert answers(second) == answers(first)
+    assert roll_out(options(model, data, second))["answers"] == 0
+    assert not dispatch.take_over(options(model, data, second), first)  # what is there stays
+    store.shard_files(first)[0].unlink()
+    assert not dispatch.take_over(options(model, data, tmp_path / "third"), first)
+
+
 def test_constrained_answers_follow_the_grammar(model: Path, data: Path, tmp_path: Path) -> None:
     roll_out(options(model, data, tmp_path, constrain=True, max_tokens=60))
     automaton = automaton_for("maze", SETTINGS, VOCABULARY)

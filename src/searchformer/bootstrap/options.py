@@ -49,6 +49,6 @@ class BootstrapOptions(RoundsOptions):
     eval_data: Path | None = None
     """Data set whose test tasks are answered, such as the largest mazes of a mixture; --data if left out."""
     answers: Annotated[Path | None, MayChange] = None
-    """The model's answers to these test tasks, as `rollout` wrote them: used as round 0 if they are what it asks for."""
+    """Its answers to these test tasks, as `rollout` wrote them: taken as round 0 if they are what it asks for."""
     device: Annotated[str, MayChange] = "auto"
     """auto, cpu, cuda or mps."""

@@ -118,7 +118,7 @@ def _select(
     tasks = min(options.tasks or there, there)
     skip = (number - 1) % (there // tasks) * tasks if options.fresh else 0
     display.say(f"round {number}: sampling {options.samples} answers for each of {tasks:,} training tasks")
-    asked = {"split": "train", "tasks": tasks, "skip": skip, "seed": options.seed + number}
+    asked: dict[str, Any] = {"split": "train", "tasks": tasks, "skip": skip, "seed": options.seed + number}
     asked |= options.model_dump(include={"samples", "temperature", "top_p"})
     _roll_out(options, model, data, folder / "answers", display, engine, **asked)
     display.say(f"round {number}: selecting ({options.rule})")
@@ -204,7 +204,7 @@ def _evaluate_round(
         data = options.eval_data or options.data
         tasks = options.eval_tasks or Dataset(data).rows("test")
         display.say(f"{name}: answering {tasks:,} test tasks {options.eval_samples} times")
-        asked = {"split": "test", "tasks": tasks, "samples": options.eval_samples, "seed": options.seed}
+        asked: dict[str, Any] = {"split": "test", "tasks": tasks, "samples": options.eval_samples, "seed": options.seed}
         answers = options.answers if number == 0 else None
         _roll_out(options, model, data, rollout, display, engine, answers=answers, **asked)
         evaluate(rollout, display=display, engine=engine)
