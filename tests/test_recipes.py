@@ -128,7 +128,7 @@ def test_every_shipped_recipe_validates_and_can_be_planned(name, monkeypatch, ca
     assert ended.value.code == 0
     stages = json.loads(capsys.readouterr().out)["stages"]
     kinds = [stage["stage"].split("/")[0] for stage in stages]
-    assert kinds.count("train") == kinds.count("rollout") > 0
+    assert 0 < kinds.count("train") <= kinds.count("rollout")
     assert kinds[-1] == "report"
     assert all(stage["cpu_seconds"] > 0 and stage["gpu_seconds"] > 0 for stage in stages)
 
