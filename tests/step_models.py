@@ -16,7 +16,7 @@ from searchformer.tokens.symbols import Symbols
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
 TOKEN_SHAPE = {"dim": 24, "layers": 2, "heads": 3, "ffn": 24, "positions": 800}
-SHAPE = TOKEN_SHAPE | {"shift": 2, "number_heads": 2, "near": 2}
+SHAPE = TOKEN_SHAPE | {"shift": 2, "number_heads": 2, "whole_heads": 1, "near": 2}
 
 
 @dataclass(frozen=True)

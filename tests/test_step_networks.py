@@ -296,7 +296,7 @@ def test_token_networks_are_stored_with_the_fields_that_older_versions_know(stor
     assert set(json.loads((directory / "token/config.json").read_text())["shape"]) == known
     found = set(json.loads((directory / "step/config.json").read_text())["shape"])
     step_fields = {"unit", "step_format", "shift", "number_heads", "near", "places", "plan_places", "prompt_places"}
-    assert found - known == step_fields
+    assert found - known == step_fields | {"whole_heads"}
     assert ModelConfig.model_config["extra"] == "forbid"
     later = read_json(directory / "token/config.json", what="model")
     later["shape"]["unheard_of"] = 1

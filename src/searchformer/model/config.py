@@ -43,6 +43,8 @@ class ModelConfig(BaseModel):
     """Self-attention in the decoder reads each position mixed with this many before it."""
     number_heads: int = Field(default=0, ge=0, le=1 << 12)
     """Heads that turn by the numbers of pieces instead of their positions, in a step network (`rotary.py`)."""
+    whole_heads: int = Field(default=0, ge=0, le=1 << 12)
+    """How many of these turn by all numbers of a piece at once, and so can look for one that is just the same."""
     near: int = Field(default=0, ge=0, le=1 << 10)
     """A step network's head reads and writes numbers relative to others up to this far away (`head.py`)."""
     places: int = Field(default=1, ge=1, le=1 << 16)
@@ -62,6 +64,8 @@ class ModelConfig(BaseModel):
             raise ValueError("a token network knows no numbers: number_heads and near must be 0")
         if self.number_heads > self.heads or (self.number_heads and self.head_dim < 4):
             raise ValueError(f"number_heads must be at most heads, {self.heads}, and heads at least 4 wide")
+        if self.whole_heads > self.number_heads:
+            raise ValueError(f"whole_heads must be at most number_heads, {self.number_heads}")
         if self.unit == "token" and (self.places, self.plan_places, self.prompt_places) != (1, 1, 1):
             raise ValueError("a token network has one token at every position: all its places must be 1")
         if self.plan_places > self.places:
@@ -80,7 +84,7 @@ class ModelConfig(BaseModel):
 
     def stored(self) -> dict[str, Any]:
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
-        optional = STEP_FIELDS if self.unit == "token" else ("symbols",)
+        optional = STEP_FIELDS if self.unit == "token" else ("symbols", "whole_heads")
         defaults = {name: type(self).model_fields[name].default for name in optional}
         fields = self.model_dump(exclude={name for name, value in defaults.items() if getattr(self, name) == value})
         return fields | ({"step_format": STEP_FORMAT} if self.unit == "step" else {})
@@ -114,7 +118,10 @@ class ModelConfig(BaseModel):
         return self.positions * self.places
 
 
-STEP_FIELDS = ("unit", "shift", "number_heads", "near", "places", "plan_places", "prompt_places", "symbols")
+STEP_FIELDS = (
+    *("unit", "shift", "number_heads", "whole_heads", "near"),
+    *("places", "plan_places", "prompt_places", "symbols"),
+)
 """Fields that came with step networks."""
 
 SMALL_DIM = 128

@@ -4,7 +4,9 @@ In the published networks the angle is the position's. In a step network some he
 instead (`ModelConfig.number_heads`), in attention to the prompt too: for them, a node and a wall beside it are as far
 apart as they are in the grid, wherever that is. Their values are turned as well, so that what they read is relative,
 too. A piece's numbers are taken two by two, as coordinates: the first of these heads turns by the first two, the second
-by the next two, and so on; where a piece has fewer, by its first two. Part of each head is not turned.
+by the next two, and so on; where a piece has fewer, by its first two. The last few (`ModelConfig.whole_heads`) turn by
+all of them, a pair of their width for each: they can look for a piece whose numbers are all the same, or all but one,
+as for a child in Sokoban that may have been created before. Part of each head is not turned.
 
 Shape suffixes: B batch, L positions, P places of a piece, H heads, K width of a head, G heads that turn by numbers,
 V symbols and none, F angles for one number.
@@ -25,6 +27,8 @@ Turns = tuple[Tensor, Tensor]
 
 FASTEST, SLOWEST = 2.5, 0.5
 """Angles by which a difference of one in a number turns, in the first and in the last of the pairs that it turns."""
+WHOLE = 0.9
+"""The angle in heads that turn by all numbers of a piece."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class NumberTable:
     def __init__(self, coordinates: np.ndarray, config: ModelConfig, device: torch.device) -> None:
         """`coordinates` has the number of every symbol, -1 where it is none."""
         self.heads, self.still = config.number_heads, config.heads - config.number_heads
+        self.whole = config.whole_heads
         self.is_number_V = torch.from_numpy(coordinates >= 0).to(device)
         self.width = config.head_dim // 2
         self.share = max(3 * self.width // 8, 1)
@@ -86,22 +91,33 @@ class NumberTable:
         numbers = torch.from_numpy(np.append(np.maximum(coordinates, 0), 0)).float()
         angles_VF = torch.outer(numbers, FASTEST * (SLOWEST / FASTEST) ** slowing)
         self.cosines_VF, self.sines_VF = angles_VF.cos().to(device), angles_VF.sin().to(device)
+        self.wholes = (WHOLE * numbers).cos().to(device), (WHOLE * numbers).sin().to(device)
 
     def turns(self, pieces_BLP: Tensor) -> Turns:
         """Of the heads that turn by numbers, [B, L, G, K/2]."""
-        pairs_BLG2 = self._two_by_two(pieces_BLP)
+        pairs = self.heads - self.whole
+        pairs_BLG2 = self._two_by_two(self._first_numbers(pieces_BLP, 2 * pairs))
         rest = (0, self.width - 2 * self.share)
         cosines = functional.pad(self.cosines_VF[pairs_BLG2].flatten(-2), rest, value=1.0)
-        return cosines, functional.pad(self.sines_VF[pairs_BLG2].flatten(-2), rest)
+        sines = functional.pad(self.sines_VF[pairs_BLG2].flatten(-2), rest)
+        if not self.whole:
+            return cosines, sines
+        all_BLF = self._first_numbers(pieces_BLP, self.width)
+        wholes = (table_V[all_BLF][..., None, :].expand(*all_BLF.shape[:-1], self.whole, -1) for table_V in self.wholes)
+        by_all_cosines, by_all_sines = wholes
+        return torch.cat([cosines, by_all_cosines], dim=-2), torch.cat([sines, by_all_sines], dim=-2)
 
-    def _two_by_two(self, pieces_BLP: Tensor) -> Tensor:
-        """The numbers of each piece as pairs of symbols, [B, L, G, 2]: the first pair in place of those it has not."""
-        none, most = len(self.is_number_V), 2 * self.heads
+    def _first_numbers(self, pieces_BLP: Tensor, most: int) -> Tensor:
+        """The symbols of each piece's first numbers, [B, L, most]."""
+        none = len(self.is_number_V)
         is_number_BLP = (pieces_BLP >= 0) & self.is_number_V[pieces_BLP.clamp(min=0)]
         rank_BLP = torch.where(is_number_BLP, is_number_BLP.cumsum(-1) - 1, most).clamp(max=most)
-        found = pieces_BLP.new_full((*pieces_BLP.shape[:-1], most + 1), none).scatter(-1, rank_BLP, pieces_BLP)
-        found_BLG2 = found[..., :-1].unflatten(-1, (self.heads, 2))
-        return torch.where(found_BLG2[..., 1:] != none, found_BLG2, found_BLG2[..., :1, :])
+        return pieces_BLP.new_full((*pieces_BLP.shape[:-1], most + 1), none).scatter(-1, rank_BLP, pieces_BLP)[..., :-1]
+
+    def _two_by_two(self, numbers_BLN: Tensor) -> Tensor:
+        """Numbers as pairs of symbols, [B, L, G, 2]: the first pair in place of those that a piece does not have."""
+        found_BLG2 = numbers_BLN.unflatten(-1, (-1, 2))
+        return torch.where(found_BLG2[..., 1:] != len(self.is_number_V), found_BLG2, found_BLG2[..., :1, :])
 
     def rotation(self, positions: Turns, pieces_BLP: Tensor) -> Rotation:
         """The turns of pieces, given those of their positions, which fit [B, L, 1, K/2]."""
