@@ -463,7 +463,9 @@ def test_the_headline_of_a_bootstrap_says_what_was_found_with_its_interval(tmp_p
     assert lengths.possible is not None
     assert f"{lengths.possible.value:.1f}% (95% interval" in sentence
     assert sentence.startswith("maze 6×6, 15M, 10,000 sequences, rule paper: after 2 bootstrapping rounds, ")
-    assert "the control: " in sentence
+    right = 100 * (metrics.pass_at_1(rounds_of([chain])[2].evaluations[0].scores).value or 0)
+    assert f" {right:.1f}% (95% interval" in sentence
+    assert re.search(r"the control: [\d.]+% (shorter|longer), [\d.]+% optimal\.$", sentence)
 
 
 def test_without_a_bootstrap_the_headline_is_about_the_best_model(tmp_path: Path) -> None:

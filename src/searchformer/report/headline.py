@@ -28,7 +28,7 @@ def headlines(results: Results) -> list[str]:
 
 
 def bootstrap_headline(label: str, rounds: Sequence[Round]) -> str:
-    """By how much searches became shorter than A*'s, which share of the possible that is, and where it began."""
+    """By how much searches became shorter than A*'s, at what share of optimal answers, and where both began."""
     start = rounds[0]
     last = [one for one in rounds if not one.model.control][-1]
     controls = [one for one in rounds if one.model.control][-1:]
@@ -37,10 +37,18 @@ def bootstrap_headline(label: str, rounds: Sequence[Round]) -> str:
     saved = f"{after}, searches are {compared(last)}"
     if last.lengths.possible:
         saved += f"; that is {with_interval([possible(scores) for scores in last.common])} of the possible saving"
+    right = with_interval([metrics.pass_at_1(one.scores) for one in last.evaluations])
     others = [("the model that it started from", start)] if number else []
     others += [("the control", one) for one in controls]
-    beside = "; ".join(f"{what}: {compared(one, interval=False)}" for what, one in others)
-    return f"{label}: {saved}." + (f" For comparison, {beside}." if beside else "")
+    beside = "; ".join(
+        f"{what}: {compared(one, interval=False)}, {_percent_right(one)} optimal" for what, one in others
+    )
+    return f"{label}: {saved}. {right} of answers are optimal." + (f" For comparison, {beside}." if beside else "")
+
+
+def _percent_right(one: Round) -> str:
+    """The share of answers that are optimal, over seeds: `97.6%`."""
+    return f"{100 * over_seeds([metrics.pass_at_1(part.scores).value or 0.0 for part in one.evaluations]).value:.1f}%"
 
 
 def compared(one: Round, *, interval: bool = True) -> str:
