@@ -44,7 +44,7 @@ def sequence_lengths(results: Results) -> Iterator[Chart]:
                 draw_box(axis, lengths, place=row + offset, shade=shade, width=0.3)
                 rows.append((data.name, data.task.label, split, "+".join(parts), len(lengths), *quantiles(lengths)))
         token_scale(axis, [row[5] for row in rows[-shown:]] + [row[9] for row in rows[-shown:]])
-        axis.set(title=title, xlabel="sequence length [tokens]")
+        axis.set(title=fill(title, 26), xlabel="sequence length [tokens]")
         axis.grid(axis="y", visible=False)
     for shade, split in ((charts.BLUE, "train"), (charts.ORANGE, "test")):
         swatch(axes[0, 0], shade, split)
