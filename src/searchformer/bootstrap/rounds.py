@@ -207,7 +207,8 @@ def _evaluate_round(
         asked: dict[str, Any] = {"split": "test", "tasks": tasks, "samples": options.eval_samples, "seed": options.seed}
         answers = options.answers if number == 0 else None
         _roll_out(options, model, data, rollout, display, engine, answers=answers, **asked)
-        evaluate(rollout, display=display, engine=engine)
+        if not (rollout / "metrics.json").exists():  # answers that were taken over bring their scores
+            evaluate(rollout, display=display, engine=engine)
     metrics = read_json(rollout / "metrics.json", what="evaluation")["metrics"]
     ratio, optimal = metrics["length_ratio_of_means"]["value"], metrics["pass_at_1"]["value"]
     lengths = f"A* length / model length {ratio:.3f}, " if ratio else ""

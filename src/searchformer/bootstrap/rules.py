@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from searchformer.errors import SearchformerError, shown
-from searchformer.search.hindsight import LeftOut
+from searchformer.search.hindsight import LUCKY, LeftOut
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ RULES = {
     "several-sound": Rule("the four shortest different true searches with an optimal plan", "trace_sound", keep=4),
     "lucky": Rule(
         "the four shortest with an optimal plan, their false steps corrected, each as a lucky A* would have done it: "
-        "without the nodes closed in vain whose f is the goal's",
+        "without the nodes closed in vain whose f is the goal's; where a true search ended in a longer plan, the four "
+        "longest, with nothing left out",
         keep=4,
-        left_out=LeftOut(closed_equal=1.0),
+        left_out=LUCKY,
     ),
     "hindsight": Rule(
         "the four shortest with an optimal plan, their false steps corrected, each without most of what was in vain: "

@@ -28,7 +28,7 @@ from searchformer.evaluate.verdicts import WRITER, verdicts_of
 from searchformer.files import write_json
 from searchformer.rollout.store import Rollouts, read_answers
 from searchformer.search import Options, Searcher
-from searchformer.search.hindsight import LeftOut, without_some
+from searchformer.search.hindsight import LUCKY, without_some
 from searchformer.search.shortest import shortest_search_length
 from searchformer.search.world import World
 from searchformer.seeding import child_seed
@@ -178,6 +178,6 @@ def _lucky_length(domain: Domain, problem: np.ndarray) -> float:
         seed = child_seed(run, "lucky", 0)
         _, trace, plan = write_text(domain, problem, searcher.search(problem, seed=seed))
         answer = f"{trace} {plan}".split()
-        lucky = without_some(world, answer, LeftOut(closed_equal=1.0), chance=random.Random(seed))  # noqa: S311
+        lucky = without_some(world, answer, LUCKY, chance=random.Random(seed))  # noqa: S311
         lengths.append((lucky or answer).index("plan"))
     return float(np.mean(lengths))

@@ -103,9 +103,12 @@ class NumberTable:
         if not self.whole:
             return cosines, sines
         all_BLF = self._first_numbers(pieces_BLP, self.width)
-        wholes = (table_V[all_BLF][..., None, :].expand(*all_BLF.shape[:-1], self.whole, -1) for table_V in self.wholes)
-        by_all_cosines, by_all_sines = wholes
-        return torch.cat([cosines, by_all_cosines], dim=-2), torch.cat([sines, by_all_sines], dim=-2)
+        by_all_BLGF = all_BLF[..., None, :].expand(*all_BLF.shape[:-1], self.whole, -1)
+        whole_cosines_V, whole_sines_V = self.wholes
+        return (
+            torch.cat([cosines, whole_cosines_V[by_all_BLGF]], dim=-2),
+            torch.cat([sines, whole_sines_V[by_all_BLGF]], dim=-2),
+        )
 
     def _first_numbers(self, pieces_BLP: Tensor, most: int) -> Tensor:
         """The symbols of each piece's first numbers, [B, L, most]."""

@@ -294,8 +294,8 @@ class RecipeRunner:
     def _bootstrap(self, work: BootstrapRun, directory: Path) -> None:
         from searchformer.bootstrap.rounds import bootstrap
 
-        same = (stage for stage in self.stages if isinstance(stage.work, AnswerRun) and stage.work.train == work.train)
-        answers = (self.out / stage.key for stage in same if f"data/{work.eval_data}" in stage.needs)
+        asked = ((self.out / stage.key, stage.work) for stage in self.stages if isinstance(stage.work, AnswerRun))
+        answers = (path for path, other in asked if (other.train, other.data) == (work.train, work.eval_data))
         options = BootstrapOptions(
             model=self.out / "train" / work.train.slug / "model",
             data=self.out / "data" / work.data,

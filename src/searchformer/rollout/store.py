@@ -229,7 +229,7 @@ def _read(path: Path, columns: Sequence[str] | None, *, filters: Any = None) -> 
 
 def prepare(directory: Path, config: dict[str, Any], dataset: Dataset) -> None:
     """Set up a new directory, or check that an existing one is of the same rollouts."""
-    if (directory / MANIFEST).exists() and not all(path.exists() for path in shard_files(directory)):
+    if (directory / MANIFEST).exists() and not are_complete(directory):
         (directory / MANIFEST).unlink()  # someone removed a file of answers: they are sampled again
     new = not (directory / TASKS).exists()
     tasks = select_tasks(dataset, config["split"], config["tasks"], skip=config["skip"]) if new else None
@@ -251,8 +251,7 @@ def begin(directory: Path, config: dict[str, Any], vocabulary: Vocabulary) -> No
 
 def are_same(config: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two directories with these configurations hold the same answers."""
-    names = _comparable(config).keys() | _comparable(other).keys()
-    return all(_comparable(config).get(name) == _comparable(other).get(name) for name in names - {"content_digest"})
+    return _comparable(config) == _comparable(other)
 
 
 def are_complete(directory: Path) -> bool:

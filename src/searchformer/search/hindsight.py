@@ -37,6 +37,10 @@ class LeftOut:
     """Of those whose f is above it."""
 
 
+LUCKY = LeftOut(closed_equal=1.0)
+"""What A* leaves out when it is always lucky among nodes of equal f."""
+
+
 @dataclass
 class _Closing:
     """A node that was closed."""
