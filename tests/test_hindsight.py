@@ -14,20 +14,25 @@ from searchformer.solve import random_task
 from searchformer.tokens.grammar import write_text
 
 MAZE = make_domain("maze", {"width": 3, "height": 3})
-PROBLEM = MAZE.parse_prompt(["start", "0", "0", "goal", "0", "2", "wall", "2", "1", "wall", "2", "2"])
+
+
+def maze(prompt):
+    return MAZE.parse_prompt(prompt.split())
+
+
+PROBLEM = maze("start 0 0 goal 0 2 wall 2 1 wall 2 2")
 SEARCH = (
     "create 0 0 c0 c2 close 0 0 c0 c2 create 0 1 c1 c1 create 1 0 c1 c3 close 1 0 c1 c3 create 1 1 c2 c2 "
     "create 2 0 c2 c4 close 0 1 c1 c1 create 0 2 c2 c0 close 2 0 c2 c4 close 0 2 c2 c0 plan 0 0 plan 0 1 plan 0 2"
 )
 
 
-CLOSED = LeftOut(closed_below=1.0, closed_equal=1.0)
-EVERYTHING = LeftOut(closed_below=1.0, closed_equal=1.0, created_equal=1.0, created_above=1.0)
-SOME = LeftOut(closed_below=0.3, closed_equal=0.6, created_equal=0.5, created_above=0.5)
+EVERYTHING = LeftOut(ties=1.0, dead_ends=1.0, children_above=1.0)
+SOME = LeftOut(ties=0.6, dead_ends=0.5, children_above=0.5)
 
 
-def shortened(text, left_out=CLOSED, seed=0):
-    tokens = without_some(World(MAZE, PROBLEM), text.split(), left_out, chance=random.Random(seed))
+def shortened(text, left_out=LUCKY, seed=0, problem=PROBLEM):
+    tokens = without_some(World(MAZE, problem), text.split(), left_out, chance=random.Random(seed))
     return tokens and " ".join(tokens)
 
 
@@ -44,7 +49,7 @@ def test_what_did_not_lead_to_the_goal_is_left_out_and_what_it_created_is_create
 
 
 def test_a_node_stays_if_one_stays_that_it_created():
-    found = {tuple(closed(shortened(SEARCH, LeftOut(closed_equal=0.5), seed=seed))) for seed in range(40)}
+    found = {tuple(closed(shortened(SEARCH, LeftOut(ties=0.5), seed=seed))) for seed in range(40)}
     assert found == {(("0", "0"), ("1", "0"), ("0", "1"), ("0", "2"))}  # 2 0, which 1 0 created, goes first
 
 
@@ -73,12 +78,36 @@ def test_what_was_closed_must_lead_to_the_goal_in_as_many_moves_as_the_plan_has(
     assert shortened(answer) is None
 
 
-def test_children_that_are_never_closed_are_left_out_by_their_f():
-    above = shortened(SEARCH, LeftOut(created_above=1.0))
-    assert closed(above) == closed(SEARCH)
-    assert "create 1 1" not in above  # f 4, the goal's is 2
-    whole = shortened(SEARCH, EVERYTHING)
-    assert [step.state for step in cut_steps(whole.split()) if step.kind == "create"] == closed(whole)
+def test_children_that_are_never_closed_are_left_out_if_their_f_is_above_the_goals():
+    text = shortened(SEARCH, LeftOut(children_above=1.0))
+    assert closed(text) == closed(SEARCH)
+    assert "create 1 1" not in text  # f 4, the goal's is 2
+
+
+CORRIDOR = maze("start 1 0 goal 1 2 wall 0 1 wall 0 2 wall 1 1")
+"""The way leads round by the right; 0 0 is a dead end."""
+ROUND_THE_WALL = (
+    "create 1 0 c0 c2 close 1 0 c0 c2 create 0 0 c1 c3 create 2 0 c1 c3 close 0 0 c1 c3 close 2 0 c1 c3 "
+    "create 2 1 c2 c2 close 2 1 c2 c2 create 2 2 c3 c1 close 2 2 c3 c1 create 1 2 c4 c0 close 1 2 c4 c0 "
+    "plan 1 0 plan 2 0 plan 2 1 plan 2 2 plan 1 2"
+)
+
+
+def test_dead_ends_are_neither_created_nor_closed():
+    text = shortened(ROUND_THE_WALL, LeftOut(dead_ends=1.0), problem=CORRIDOR)
+    assert " 0 0 " not in text
+    assert closed(text) == [("1", "0"), ("2", "0"), ("2", "1"), ("2", "2"), ("1", "2")]
+    assert "close 0 0" in shortened(ROUND_THE_WALL, LeftOut(children_above=1.0), problem=CORRIDOR)
+
+
+def test_a_corridor_of_dead_ends_is_one_and_a_node_with_an_open_child_is_none():
+    problem = maze("start 1 0 goal 2 0 wall 1 1 wall 2 1")
+    begin = "create 1 0 c0 c1 close 1 0 c0 c1 create 0 0 c1 c2 create 2 0 c1 c0 close 0 0 c1 c2 create 0 1 c2 c3 "
+    begin += "close 0 1 c2 c3 create 0 2 c3 c4 close 0 2 c3 c4 create 1 2 c4 c3 close 1 2 c4 c3 create 2 2 c5 c2 "
+    end = "close 2 0 c1 c0 plan 1 0 plan 2 0"
+    assert "close 0 0" in shortened(begin + end, LeftOut(dead_ends=1.0), problem=problem)  # 2 2 is still open
+    text = shortened(f"{begin} close 2 2 c5 c2 {end}", LeftOut(dead_ends=1.0), problem=problem)
+    assert text == "create 1 0 c0 c1 close 1 0 c0 c1 create 2 0 c1 c0 close 2 0 c1 c0 plan 1 0 plan 2 0"
 
 
 def verdicts_without(domain, left_out):
@@ -93,7 +122,7 @@ def verdicts_without(domain, left_out):
         yield found, judge.judge(task.problem, codes, optimal_length=len(found.plan), finished=True)
 
 
-@pytest.mark.parametrize("left_out", [SOME, CLOSED, EVERYTHING])
+@pytest.mark.parametrize("left_out", [SOME, LeftOut(dead_ends=1.0), EVERYTHING])
 def test_searches_of_every_domain_stay_true_and_optimal(domain, left_out):
     for found, verdict in verdicts_without(domain, left_out):
         assert (verdict.verdict, verdict.trace_sound) == (OPTIMAL, True)
