@@ -16,7 +16,7 @@ from searchformer.tokens.symbols import Symbols
 from searchformer.tokens.vocabulary import BOS, EOS, Vocabulary
 
 TOKEN_SHAPE = {"dim": 24, "layers": 2, "heads": 3, "ffn": 24, "positions": 800}
-SHAPE = TOKEN_SHAPE | {"shift": 2, "number_heads": 2, "whole_heads": 1, "near": 2}
+SHAPE = TOKEN_SHAPE | {"shift": 2, "number_heads": 2, "near": 2, "vicinity": 2}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def step_model(
     generator = torch.Generator().manual_seed(seed)
     model = Transformer(config, generator=generator, vocabulary=vocabulary, symbols=symbols)
     for name, parameter in model.named_parameters():
-        if any(part in name for part in ("shift", "copy_", "near")):
+        if any(part in name for part in ("shift", "copy_", "near", "vicinity")):
             is_scaled = name.endswith(("copy_bias", "copy_costs", "copy_content"))
             torch.nn.init.normal_(parameter, std=0.5 / (BIAS_SCALE if is_scaled else 1), generator=generator)
     return model.eval()

@@ -6,7 +6,7 @@ import torch
 
 from searchformer.model import ModelConfig
 from searchformer.model.layers import Attention
-from searchformer.model.rotary import WHOLE, NumberTable, rotate, rotate_back
+from searchformer.model.rotary import NumberTable, rotate, rotate_back
 from searchformer.tokens.numbers import Numbers
 from searchformer.tokens.steps import NONE, NOTHING, Cutter, token_kinds, token_numbers
 from searchformer.tokens.symbols import Symbols, costs_of, symbols_for
@@ -94,20 +94,6 @@ def test_heads_take_the_numbers_of_a_piece_two_by_two_and_the_first_two_where_th
         [[ids["7"], none], [ids["7"], none]],
         [[none, none], [none, none]],
     ]
-
-
-def test_whole_heads_turn_by_all_numbers_and_the_others_as_before():
-    pieces = pieces_of("create 1 2 wall 3 4 c1 c2", "create 1 2 wall 3 5 c1 c2", "wall 1 2", "eos")
-    config = CONFIG.model_copy(update={"heads": 3, "number_heads": 3, "whole_heads": 1})
-    cosines, sines = table(config).turns(pieces)
-    for turns, before in zip((cosines, sines), table().turns(pieces), strict=True):
-        assert torch.equal(turns[..., :2, :], before)
-    angles = torch.atan2(sines, cosines)[0, :, 2]
-    expected = torch.zeros(4, 8)
-    expected[0, :4] = WHOLE * torch.tensor([1, 2, 3, 4])
-    expected[1, :4] = WHOLE * torch.tensor([1, 2, 3, 5])
-    expected[2, :2] = WHOLE * torch.tensor([1, 2])
-    assert torch.allclose(torch.cos(angles - expected), torch.ones(4, 8))
 
 
 def test_turning_back_undoes_turning():

@@ -123,7 +123,7 @@ def mixture_by_hand(model, words, prompt, response):
     """Probabilities of every token at every target of one sequence, written as one would explain them."""
     cutter, head, vocabulary, near = model.cutter, model.decoder.head, model.config.vocabulary, model.config.near
     inputs = inputs_of(model, [prompt], [response])
-    hidden_TD = model.hidden(inputs.inputs_BTP, model.encode(inputs.prompts_BSP))[0]
+    hidden_TD = model.hidden(inputs.inputs_BTP, model.encode(inputs.prompts_BSP), inputs.near_rows)[0]
     pieces = [
         piece[piece >= 0].tolist() for piece in cutter.responses(response[None], np.array([len(response)])).ids[0]
     ]
@@ -296,7 +296,7 @@ def test_token_networks_are_stored_with_the_fields_that_older_versions_know(stor
     assert set(json.loads((directory / "token/config.json").read_text())["shape"]) == known
     found = set(json.loads((directory / "step/config.json").read_text())["shape"])
     step_fields = {"unit", "step_format", "shift", "number_heads", "near", "places", "plan_places", "prompt_places"}
-    assert found - known == step_fields | {"whole_heads"}
+    assert found - known == step_fields | {"vicinity"}
     assert ModelConfig.model_config["extra"] == "forbid"
     later = read_json(directory / "token/config.json", what="model")
     later["shape"]["unheard_of"] = 1

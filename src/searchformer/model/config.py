@@ -43,8 +43,8 @@ class ModelConfig(BaseModel):
     """Self-attention in the decoder reads each position mixed with this many before it."""
     number_heads: int = Field(default=0, ge=0, le=1 << 12)
     """Heads that turn by the numbers of pieces instead of their positions, in a step network (`rotary.py`)."""
-    whole_heads: int = Field(default=0, ge=0, le=1 << 12)
-    """How many of these turn by all numbers of a piece at once, and so can look for one that is just the same."""
+    vicinity: int = Field(default=0, ge=0, le=16)
+    """A step network's decoder is told what stands up to this far away from the node at hand (`tokens/vicinity.py`)."""
     near: int = Field(default=0, ge=0, le=1 << 10)
     """A step network's head reads and writes numbers relative to others up to this far away (`head.py`)."""
     places: int = Field(default=1, ge=1, le=1 << 16)
@@ -60,12 +60,12 @@ class ModelConfig(BaseModel):
     def _fits_together(self) -> "ModelConfig":
         if self.dim % (2 * self.heads):
             raise ValueError(f"dim {self.dim} must be a multiple of 2 x heads = {2 * self.heads}")
-        if self.unit == "token" and (self.number_heads or self.near):
-            raise ValueError("a token network knows no numbers: number_heads and near must be 0")
+        if self.unit == "token" and (self.number_heads or self.near or self.vicinity):
+            raise ValueError("a token network knows no numbers: number_heads, near and vicinity must be 0")
+        if self.vicinity and not self.number_heads:
+            raise ValueError("vicinity needs number_heads: one for each pair of numbers from which to look around")
         if self.number_heads > self.heads or (self.number_heads and self.head_dim < 4):
             raise ValueError(f"number_heads must be at most heads, {self.heads}, and heads at least 4 wide")
-        if self.whole_heads > self.number_heads:
-            raise ValueError(f"whole_heads must be at most number_heads, {self.number_heads}")
         if self.unit == "token" and (self.places, self.plan_places, self.prompt_places) != (1, 1, 1):
             raise ValueError("a token network has one token at every position: all its places must be 1")
         if self.plan_places > self.places:
@@ -84,7 +84,7 @@ class ModelConfig(BaseModel):
 
     def stored(self) -> dict[str, Any]:
         """The fields as `config.json` holds them. Those that came with step networks are left out of token networks."""
-        optional = STEP_FIELDS if self.unit == "token" else ("symbols", "whole_heads")
+        optional = STEP_FIELDS if self.unit == "token" else ("symbols", "vicinity")
         defaults = {name: type(self).model_fields[name].default for name in optional}
         fields = self.model_dump(exclude={name for name, value in defaults.items() if getattr(self, name) == value})
         return fields | ({"step_format": STEP_FORMAT} if self.unit == "step" else {})
@@ -119,7 +119,7 @@ class ModelConfig(BaseModel):
 
 
 STEP_FIELDS = (
-    *("unit", "shift", "number_heads", "whole_heads", "near"),
+    *("unit", "shift", "number_heads", "near", "vicinity"),
     *("places", "plan_places", "prompt_places", "symbols"),
 )
 """Fields that came with step networks."""
@@ -127,7 +127,7 @@ STEP_FIELDS = (
 SMALL_DIM = 128
 """Networks up to this width do not fill several cores, and are worth the precision of fp32 on them."""
 
-STEP: dict[str, Any] = {"unit": "step", "shift": 3, "near": 3}
+STEP: dict[str, Any] = {"unit": "step", "shift": 3, "near": 3, "vicinity": 2}
 """What all named sizes of step networks have in common."""
 
 SIZES: dict[str, dict[str, Any]] = {

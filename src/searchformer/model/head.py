@@ -16,6 +16,7 @@ a symbol.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from searchformer.model.config import HEAD_BLOCKS, ModelConfig
 from searchformer.model.inputs import Inputs, Sources
 from searchformer.model.layers import Linear, RMSNorm
 from searchformer.tokens.steps import KINDS
+from searchformer.tokens.vicinity import Vicinity
 
 LEAST_MASS = 1e-5
 """Copying counts for less where the earlier pieces that agree with what is written had less attention than this."""
@@ -55,6 +57,36 @@ class StepEmbedding(nn.Module):
         nothing = self.places * self.symbols
         vectors_ND = functional.embedding_bag(rows_NP, self.weight, mode="sum", padding_idx=nothing)
         return vectors_ND.unflatten(0, ids_BLP.shape[:-1])
+
+
+class VicinityEmbedding(nn.Module):
+    """The sum of a vector for everything that stands near the node at hand (`tokens/vicinity.py`)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(Vicinity.row_count(config.vicinity, config.number_heads), config.dim))
+
+    def forward(self, rows_N: Tensor, begins_L: Tensor) -> Tensor:
+        """Vectors [L, D] of positions; rows of each begin at `begins_L`."""
+        return functional.embedding_bag(rows_N, self.weight, begins_L, mode="sum")
+
+
+class _RunningSum(torch.autograd.Function):
+    """x.cumsum(dim=1) of [N, P, D], which is several times as fast by hand, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NPD: Tensor) -> Tensor:
+        sums_NPD = x_NPD.clone()
+        for place in range(1, x_NPD.shape[1]):
+            sums_NPD[:, place] += sums_NPD[:, place - 1]
+        return sums_NPD
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        sums_NPD = gradients[0].clone()
+        for place in range(sums_NPD.shape[1] - 1, 0, -1):
+            sums_NPD[:, place - 1] += sums_NPD[:, place]
+        return sums_NPD
 
 
 class HeadBlock(nn.Module):
@@ -102,7 +134,7 @@ class StepHead(nn.Module):
         near_NP = self.near_rows(inputs.pieces_BTP, inputs.references_BTP, places_P, beside_VO).flatten(0, 1)[:, :-1]
         earlier_NPD = functional.embedding(rows_NP, self.embedding.weight) + functional.embedding(near_NP, self.near)
         known_NPD = torch.cat([hidden_BTD.flatten(0, 1)[:, None], earlier_NPD], dim=1)
-        return known_NPD.cumsum(dim=1) + self.place
+        return _RunningSum.apply(known_NPD) + self.place
 
     def refine(self, x_ND: Tensor) -> Tensor:
         """What the output layer makes logits of."""

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
+from searchformer.model.rotary import by_hand
 from searchformer.tokens.numbers import Numbers
 from searchformer.tokens.steps import NOTHING, Cutter
 from searchformer.tokens.symbols import Symbols
+from searchformer.tokens.vicinity import Vicinity
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Inputs:
     """1 / number of predicted tokens of the sequence: the weighted sum is the sum over sequences of their mean."""
     sources: Sources | None
     """None for token networks."""
+    near_rows: tuple[Tensor, Tensor] | None
+    """What stands near each position's node, `Vicinity.of_sequences`; None for networks that are not told."""
 
 
 def make_inputs(
@@ -66,6 +71,7 @@ def make_inputs(
     cutter: Cutter | None,
     numbers: Numbers | None,
     symbols: Symbols,
+    vicinity: Vicinity | None,
     device: torch.device,
 ) -> Inputs:
     """Tensors of padded ids [B, L], bos and eos included; without a `cutter`, every token is a piece of its own."""
@@ -74,7 +80,7 @@ def make_inputs(
     def tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
-    sources = references = None
+    sources = references = near_rows = None
     if cutter is None:
         prompt_pieces, prompt_counts = prompts[:, :, None], prompt_lengths
         inputs, pieces = responses[:, :-1, None], responses[:, 1:, None]
@@ -90,6 +96,10 @@ def make_inputs(
         costs = numbers.costs_of(inputs)
         superseded_at = np.ones(pieces.shape[:2], np.int64)  # bos is superseded by the first piece
         superseded_at[:, 1:] = cutter.superseded_at(pieces[:, :-1], costs[:, 1:]) + 1
+        if vicinity is not None:
+            things = vicinity.things(prompt_pieces)
+            rows, begins = vicinity.of_sequences(things, inputs, references, costs[:, :, 0], superseded_at)
+            near_rows = tensor(rows), tensor(begins)
         sources = make_sources(
             tensor(inputs),
             tensor(pieces),
@@ -113,6 +123,7 @@ def make_inputs(
         shared_N=tensor(shared) if shared.any() else None,
         weights_N=tensor(np.repeat((1.0 / counts).astype(np.float32), counts)),
         sources=sources,
+        near_rows=near_rows,
     )
 
 
@@ -131,6 +142,23 @@ def make_sources(
     costs_BT2: Tensor,
 ) -> Sources:
     """How the pieces to write agree with earlier ones; `superseded_at_BT` says at which input a node comes again."""
+    at_T = torch.arange(pieces_BTP.shape[1], device=pieces_BTP.device)
+    later_TT = at_T[:, None] < at_T
+    if by_hand(pieces_BTP):
+        matching_BTT = torch.from_numpy(_count_matching(pieces_BTP.numpy(), earlier_BTP.numpy()))
+    else:
+        matching_BTT = count_matching(pieces_BTP, earlier_BTP)
+    return Sources(
+        matching_BTT=matching_BTT,
+        blocked_BTT=later_TT | (at_T[None, :, None] >= superseded_at_BT[:, None, :]),
+        kinds_BT=kinds_BT,
+        earlier_kinds_BT=earlier_kinds_BT,
+        costs_BT2=costs_BT2,
+    )
+
+
+def count_matching(pieces_BTP: Tensor, earlier_BTP: Tensor) -> Tensor:
+    """`Sources.matching_BTT`."""
     length, places = pieces_BTP.shape[1:]
     at_T = torch.arange(length, device=pieces_BTP.device)
     matching_BTT = torch.ones((len(pieces_BTP), length, length), dtype=torch.int64, device=pieces_BTP.device)
@@ -140,11 +168,21 @@ def make_sources(
         matching_BTT += agrees_BTT
     tokens_BT = (earlier_BTP != NOTHING).sum(dim=-1)
     matching_BTT += (places + 1) * (matching_BTT == tokens_BT[:, None, :])
-    later_TT = at_T[:, None] < at_T
-    return Sources(
-        matching_BTT=matching_BTT.masked_fill(later_TT | (at_T == 0), 2 * places + 2),  # nor is bos ever copied
-        blocked_BTT=later_TT | (at_T[None, :, None] >= superseded_at_BT[:, None, :]),
-        kinds_BT=kinds_BT,
-        earlier_kinds_BT=earlier_kinds_BT,
-        costs_BT2=costs_BT2,
-    )
+    nothing_TT = (at_T[:, None] < at_T) | (at_T == 0)  # later ones, and bos is never copied
+    return matching_BTT.masked_fill(nothing_TT, 2 * places + 2)
+
+
+@njit(cache=True)
+def _count_matching(pieces_BTP: np.ndarray, earlier_BTP: np.ndarray) -> np.ndarray:
+    """The same on the CPU, where most pairs need only one look: they differ at once."""
+    batch, length, places = pieces_BTP.shape
+    matching_BTT = np.full((batch, length, length), 2 * places + 2)
+    for b in range(batch):
+        tokens_T = (earlier_BTP[b] != NOTHING).sum(axis=1)
+        for t in range(length):
+            for earlier in range(1, t + 1):
+                count = 1
+                while count < places and pieces_BTP[b, t, count] == earlier_BTP[b, earlier, count]:
+                    count += 1
+                matching_BTT[b, t, earlier] = count + (places + 1) * (count == tokens_T[earlier])
+    return matching_BTT

@@ -4,9 +4,7 @@ In the published networks the angle is the position's. In a step network some he
 instead (`ModelConfig.number_heads`), in attention to the prompt too: for them, a node and a wall beside it are as far
 apart as they are in the grid, wherever that is. Their values are turned as well, so that what they read is relative,
 too. A piece's numbers are taken two by two, as coordinates: the first of these heads turns by the first two, the second
-by the next two, and so on; where a piece has fewer, by its first two. The last few (`ModelConfig.whole_heads`) turn by
-all of them, a pair of their width for each: they can look for a piece whose numbers are all the same, or all but one,
-as for a child in Sokoban that may have been created before. Part of each head is not turned.
+by the next two, and so on; where a piece has fewer, by its first two. Part of each head is not turned.
 
 Shape suffixes: B batch, L positions, P places of a piece, H heads, K width of a head, G heads that turn by numbers,
 V symbols and none, F angles for one number.
@@ -27,8 +25,6 @@ Turns = tuple[Tensor, Tensor]
 
 FASTEST, SLOWEST = 2.5, 0.5
 """Angles by which a difference of one in a number turns, in the first and in the last of the pairs that it turns."""
-WHOLE = 0.9
-"""The angle in heads that turn by all numbers of a piece."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,6 @@ class NumberTable:
     def __init__(self, coordinates: np.ndarray, config: ModelConfig, device: torch.device) -> None:
         """`coordinates` has the number of every symbol, -1 where it is none."""
         self.heads, self.still = config.number_heads, config.heads - config.number_heads
-        self.whole = config.whole_heads
         self.is_number_V = torch.from_numpy(coordinates >= 0).to(device)
         self.width = config.head_dim // 2
         self.share = max(3 * self.width // 8, 1)
@@ -91,24 +86,13 @@ class NumberTable:
         numbers = torch.from_numpy(np.append(np.maximum(coordinates, 0), 0)).float()
         angles_VF = torch.outer(numbers, FASTEST * (SLOWEST / FASTEST) ** slowing)
         self.cosines_VF, self.sines_VF = angles_VF.cos().to(device), angles_VF.sin().to(device)
-        self.wholes = (WHOLE * numbers).cos().to(device), (WHOLE * numbers).sin().to(device)
 
     def turns(self, pieces_BLP: Tensor) -> Turns:
         """Of the heads that turn by numbers, [B, L, G, K/2]."""
-        pairs = self.heads - self.whole
-        pairs_BLG2 = self._two_by_two(self._first_numbers(pieces_BLP, 2 * pairs))
+        pairs_BLG2 = self._two_by_two(self._first_numbers(pieces_BLP, 2 * self.heads))
         rest = (0, self.width - 2 * self.share)
         cosines = functional.pad(self.cosines_VF[pairs_BLG2].flatten(-2), rest, value=1.0)
-        sines = functional.pad(self.sines_VF[pairs_BLG2].flatten(-2), rest)
-        if not self.whole:
-            return cosines, sines
-        all_BLF = self._first_numbers(pieces_BLP, self.width)
-        by_all_BLGF = all_BLF[..., None, :].expand(*all_BLF.shape[:-1], self.whole, -1)
-        whole_cosines_V, whole_sines_V = self.wholes
-        return (
-            torch.cat([cosines, whole_cosines_V[by_all_BLGF]], dim=-2),
-            torch.cat([sines, whole_sines_V[by_all_BLGF]], dim=-2),
-        )
+        return cosines, functional.pad(self.sines_VF[pairs_BLG2].flatten(-2), rest)
 
     def _first_numbers(self, pieces_BLP: Tensor, most: int) -> Tensor:
         """The symbols of each piece's first numbers, [B, L, most]."""

@@ -16,13 +16,14 @@ from torch.nn import functional
 
 from searchformer.errors import SearchformerError
 from searchformer.model.config import ModelConfig
-from searchformer.model.head import BIAS_SCALE, StepEmbedding, StepHead
+from searchformer.model.head import BIAS_SCALE, StepEmbedding, StepHead, VicinityEmbedding
 from searchformer.model.inputs import Inputs, make_inputs
 from searchformer.model.layers import DecoderBlock, EncoderBlock, Linear, RMSNorm
 from searchformer.model.rotary import NumberTable, Rotation, rotary_table
 from searchformer.tokens.numbers import Numbers
 from searchformer.tokens.steps import Cutter, token_kinds, token_numbers
 from searchformer.tokens.symbols import Symbols
+from searchformer.tokens.vicinity import Vicinity
 from searchformer.tokens.vocabulary import Vocabulary
 
 SMALL_EMBEDDING = 0.4
@@ -56,6 +57,7 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.embedding = StepEmbedding(config, config.places)
+        self.vicinity = VicinityEmbedding(config) if config.vicinity else None
         self.layers = nn.ModuleList(DecoderBlock(config) for _ in range(config.layers))
         self.output = nn.Sequential(RMSNorm(config.dim, eps=config.norm_eps), Linear(config.dim, config.symbol_count))
         self.head = StepHead(config) if config.unit == "step" else None
@@ -114,6 +116,8 @@ class Transformer(nn.Module):
             elif isinstance(module, StepEmbedding):
                 scale = 1.0 if module.places == 1 else SMALL_EMBEDDING
                 nn.init.normal_(module.weight, std=scale, generator=generator)
+            elif isinstance(module, VicinityEmbedding):
+                nn.init.zeros_(module.weight)
             elif isinstance(module, nn.RMSNorm):
                 nn.init.ones_(module.weight)
             elif isinstance(module, DecoderBlock) and self.config.shift:
@@ -157,6 +161,14 @@ class Transformer(nn.Module):
         return Numbers.of(kinds, numbers, self.symbols, self.config.near)
 
     @cached_property
+    def vicinity(self) -> Vicinity | None:
+        """What the decoder is told of what stands near the node at hand; None where it is told nothing."""
+        if not self.config.vicinity:
+            return None
+        kinds = self.token_kinds.cpu().numpy()[self.symbols.first_token]
+        return Vicinity(self.config.vicinity, self.config.number_heads, self.numbers.coordinates, kinds)
+
+    @cached_property
     def number_table(self) -> NumberTable:
         """By what the numbers of pieces turn; a token network knows of no numbers."""
         found = self.numbers.coordinates if self.config.unit == "step" else np.empty(0, np.int64)
@@ -181,11 +193,13 @@ class Transformer(nn.Module):
         cosines, sines = rotary_table(pieces_BLP.shape[1], self.config, pieces_BLP.device)
         return self.number_table.rotation((cosines[:, None], sines[:, None]), pieces_BLP)
 
-    def hidden(self, inputs_BTP: Tensor, features: Features) -> Tensor:
-        """The decoder's last residual stream, [B, T, D]."""
+    def hidden(self, inputs_BTP: Tensor, features: Features, near_rows: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """The decoder's last residual stream, [B, T, D]; `near_rows` as in `Inputs`."""
         self._check_length(inputs_BTP.shape[1], "response")
         rotation = self._rotation(inputs_BTP)
         x_BTD = self.decoder.embedding(inputs_BTP)
+        if self.decoder.vicinity is not None and near_rows is not None:
+            x_BTD = x_BTD + self.decoder.vicinity(*near_rows).view_as(x_BTD)
         for block in self.decoder.layers:
             x_BTD = block(x_BTD, features.vectors_BSD, rotation, features.rotation, features.mask)
         return x_BTD
@@ -193,7 +207,7 @@ class Transformer(nn.Module):
     def read(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """The hidden vectors [B, T, D], and the network's own logits of every token that is to be predicted, [N, V]."""
         features = self.encode(inputs.prompts_BSP, inputs.prompt_lengths_B)
-        hidden_BTD = self.hidden(inputs.inputs_BTP, features)
+        hidden_BTD = self.hidden(inputs.inputs_BTP, features, inputs.near_rows)
         head, references_BTP, places_N = self.decoder.head, inputs.references_BTP, inputs.places_N
         known_ND = (head.prefixes(hidden_BTD, inputs, self.beside_VO) if head else hidden_BTD).flatten(0, 1)
         if places_N is not None:
@@ -232,9 +246,17 @@ class Transformer(nn.Module):
         response_lengths: np.ndarray,
     ) -> Inputs:
         """Padded ids [B, L], bos and eos included, as this network reads them."""
-        arrays = (prompts, prompt_lengths, responses, response_lengths)
-        numbers = self.numbers if self.cutter else None
-        return make_inputs(*arrays, cutter=self.cutter, numbers=numbers, symbols=self.symbols, device=self.device)
+        return make_inputs(
+            prompts,
+            prompt_lengths,
+            responses,
+            response_lengths,
+            cutter=self.cutter,
+            numbers=self.numbers if self.cutter else None,
+            symbols=self.symbols,
+            vicinity=self.vicinity,
+            device=self.device,
+        )
 
     def _check_length(self, length: int, what: str) -> None:
         if length > self.config.positions:

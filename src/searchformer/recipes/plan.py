@@ -99,7 +99,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
     for run in runs:
         before = (f"train/{run.begins_with}",) if run.begins_with else ()
         stages.append(Stage("train", run.slug, run, (f"data/{run.data}", *before)))
-        for data in recipe.evaluation.data or (run.data,):
+        for data in (recipe.evaluation.data or (run.data,)) if run.spec.answers else ():
             name = f"{run.slug}-on-{data}" if len(recipe.evaluation.data or ()) > 1 else run.slug
             answers = AnswerRun(run, data, recipe.evaluation)
             stages.append(Stage("rollout", name, answers, (f"data/{data}", f"train/{run.slug}")))

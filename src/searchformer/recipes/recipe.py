@@ -84,6 +84,8 @@ class TrainSpec(TrainingOptions, strict=True):
     init_from: str | None = None
     """Name of an entry above: each run begins with the weights of its run of the same model and variant."""
     processes: ProcessCount = 1
+    answers: bool = True
+    """Whether the models answer test tasks; not needed of those with which only another entry begins."""
 
 
 class EvaluationSpec(AnswerOptions, strict=True):

@@ -84,6 +84,8 @@ class CpuBackend:
     @torch.inference_mode()
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
+        if self.writer:
+            self.writer.read_prompt(prompt, int(blocks[0]))
         features = self.model.encode(torch.from_numpy(prompt)[None])
         for layer, block in enumerate(self.weights.blocks):
             keys_SD, values_SD = prompt_keys_and_values(features, block)
@@ -128,7 +130,7 @@ class CpuBackend:
         if self.writer is None:
             kernels.embed(rows.token, self.weights.embedding.numpy(), arithmetic.x)
         else:
-            pieces_RP = self.writer.embed(rows.slot, rows.position, rows.first, arithmetic.x)
+            pieces_RP = self.writer.embed(rows, arithmetic.x)
             arithmetic.turn_by(self.model.number_table.turns(torch.from_numpy(pieces_RP)))
 
     def _next_tokens(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from searchformer.model import Transformer
 from searchformer.model.head import HeadBlock
 from searchformer.rollout import kernels, step_kernels
+from searchformer.rollout.backend import DecoderRows
 from searchformer.rollout.products import product
 from searchformer.rollout.stepwise import Choose, PieceWriter
 from searchformer.tokens.steps import NOTHING
@@ -36,14 +37,18 @@ class CpuPieceWriter(PieceWriter):
             self.table_ND = head.embedding.weight.float().numpy()
             self.input_table_ND = self.decoder.embedding.weight.float().numpy()
             self.near_ND = head.near.float().numpy()
+            if self.decoder.vicinity is not None:
+                self.vicinity_ND = self.decoder.vicinity.weight.float().numpy()
         self.beside = model.numbers.beside
         self.symbols = head.embedding.symbols
 
-    def embed(self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray, x_RD: np.ndarray) -> np.ndarray:
-        """The decoder's next inputs [R, P]; their vectors go to `x_RD`."""
-        self.start(slot_R, position_R, first_RP)
-        pieces_RP = self.pieces[slot_R, position_R]
+    def embed(self, rows: DecoderRows, x_RD: np.ndarray) -> np.ndarray:
+        """The decoder's next inputs [R, P]; their vectors, and of what stands near, go to `x_RD`."""
+        self.start(rows)
+        pieces_RP = self.pieces[rows.slot, rows.position]
         step_kernels.embed_pieces(pieces_RP, self.symbols, self.input_table_ND, x_RD)
+        if self.vicinity:
+            step_kernels.add_rows(*self.near_rows(rows), self.vicinity_ND, x_RD)
         return pieces_RP
 
     def write(self, hidden_RD: Tensor, slot_R: np.ndarray, position_R: np.ndarray, choose: Choose) -> tuple:

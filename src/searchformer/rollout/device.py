@@ -69,6 +69,8 @@ class DeviceBackend:
     def encode(self, prompt: np.ndarray, blocks: np.ndarray) -> None:
         """See `Backend`."""
         self._grow_cache(int(blocks.max()))
+        if self.writer:
+            self.writer.read_prompt(prompt, int(blocks[0]))
         features = self.model.encode(torch.as_tensor(prompt, device=self.device)[None])
         positions = torch.arange(len(prompt), device=self.device)
         block_S, at_S = torch.as_tensor(blocks, device=self.device).long()[positions // BLOCK], positions % BLOCK
@@ -125,8 +127,10 @@ class DeviceBackend:
             rows.state[chosen] = alphabet.after(state, token)
             return token, log_probability
 
-        inputs_R1P = self.writer.inputs(rows.slot, rows.position, rows.first)
+        inputs_R1P = self.writer.inputs(rows)
         x_RD = self.model.decoder.embedding(inputs_R1P)[:, 0]
+        if self.model.decoder.vicinity is not None:
+            x_RD = x_RD + self.model.decoder.vicinity(*self._on_device(*self.writer.near_rows(rows)))
         places = self._on_device(rows.slot, rows.position, rows.table, rows.prompt_table, rows.prompt_length)
         rotation = self._rotation(inputs_R1P[:, 0], places[1])
         hidden_RD = self._forward(x_RD, rotation, *places)

@@ -30,6 +30,17 @@ def embed_pieces(inputs_RP: np.ndarray, symbols: int, table_ND: np.ndarray, x_RD
 
 
 @compiled
+def add_rows(rows_N: np.ndarray, begins_R: np.ndarray, table_ND: np.ndarray, x_RD: np.ndarray) -> None:
+    """Add to each x the rows of the table that are its own: from where they begin to where the next ones do."""
+    for row in range(x_RD.shape[0]):
+        end = begins_R[row + 1] if row + 1 < x_RD.shape[0] else len(rows_N)
+        for n in range(begins_R[row], end):
+            vector = table_ND[rows_N[n]]
+            for d in range(x_RD.shape[1]):
+                x_RD[row, d] += vector[d]
+
+
+@compiled
 def mix_recent(
     x_RD: np.ndarray, weights_KD: np.ndarray, recent_SKD: np.ndarray, slot_R: np.ndarray, out_RD: np.ndarray
 ) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from searchformer.model import Transformer
 from searchformer.model.head import BIAS_SCALE, LEAST_MASS, TINY
+from searchformer.rollout.backend import DecoderRows
 from searchformer.rollout.requests import Prompt
 from searchformer.tokens.steps import NOTHING
 from searchformer.tokens.vocabulary import BOS, EOS
@@ -60,12 +61,14 @@ class PieceWriter:
         self.decoder, self.head, self.cutter = model.decoder, model.decoder.head, model.cutter
         self.symbol_of_token, self.beside_VO = model.symbols.of_token, model.beside_VO
         self.places, self.dim, self.device = model.config.places, model.config.dim, model.device
-        self.numbers = model.numbers
+        self.numbers, self.vicinity = model.numbers, model.vicinity
+        self.prompts: dict[int, np.ndarray] = {}
+        """The things of prompts, by the first of their blocks."""
         weights = self.head.copy_bias, self.head.copy_costs, self.head.copy_content
         self.copy_bias, self.copy_costs, self.copy_content = (BIAS_SCALE * each.detach().float() for each in weights)
-        self._allocate(slots=0, positions=0)
+        self._allocate(slots=0, positions=0, things=0)
 
-    def _allocate(self, *, slots: int, positions: int) -> None:
+    def _allocate(self, *, slots: int, positions: int, things: int) -> None:
         self.pieces = np.full((slots, positions, self.places), NOTHING, np.int64)
         """What each input position holds: position t has piece t - 1."""
         self.references = np.full((slots, self.places), NOTHING, np.int64)
@@ -74,34 +77,55 @@ class PieceWriter:
         self.kinds = np.zeros((slots, positions), np.int64)
         self.costs = np.zeros((slots, positions, 2), np.float32)
         self.superseded = np.zeros((slots, positions), bool)
+        self.things = np.full((slots, things, 3), NOTHING, np.int64)
+        """What stands where in each slot's prompt."""
         self.keys = torch.zeros(slots, positions, self.dim, device=self.device)
 
     def _memory(self) -> list[Any]:
         """All that is indexed by slot."""
         facts = self.states, self.nodes, self.kinds, self.costs, self.superseded
-        return [self.pieces, self.references, *facts, self.keys]
+        return [self.pieces, self.references, *facts, self.things, self.keys]
 
     def reserve(self, slots: int, positions: int) -> None:
         """Make room; what is remembered stays where there was room before."""
-        old = self._memory()
-        have = self.pieces.shape[:2]
-        if slots <= have[0] and positions <= have[1]:
+        old, (have_slots, have_positions), have_things = self._memory(), self.pieces.shape[:2], self.things.shape[1]
+        things = max((len(prompt) for prompt in self.prompts.values()), default=0)
+        if slots <= have_slots and positions <= have_positions and things <= have_things:
             return
-        self._allocate(slots=max(slots, have[0]), positions=max(positions, 2 * have[1], 64))
+        positions = positions if positions <= have_positions else max(positions, 2 * have_positions, 64)
+        room = {"slots": (slots, have_slots), "positions": (positions, have_positions), "things": (things, have_things)}
+        self._allocate(**{name: max(sizes) for name, sizes in room.items()})
         for array, earlier in zip(self._memory(), old, strict=True):
             array[tuple(slice(length) for length in earlier.shape)] = earlier
 
-    def inputs(self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray) -> Tensor:
-        """The decoder's next inputs, [R, 1, P]: the last piece, or `first_RP`."""
-        self.start(slot_R, position_R, first_RP)
-        return torch.from_numpy(self.pieces[slot_R, position_R][:, None]).to(self.device)
+    def read_prompt(self, pieces: np.ndarray, block: int) -> None:
+        """Remember what stands where in a prompt's pieces [S, places]; its first block names it while it is in use."""
+        if self.vicinity:
+            self.prompts[block] = self.vicinity.things(pieces)
 
-    def start(self, slot_R: np.ndarray, position_R: np.ndarray, first_RP: np.ndarray) -> None:
-        """Forget what slots hold that begin a new sequence; `first_RP` is what the decoder reads first."""
-        self.reserve(int(slot_R.max()) + 1, int(position_R.max()) + 2)
-        fresh, first = slot_R[position_R == 0], first_RP[position_R == 0]
+    def inputs(self, rows: DecoderRows) -> Tensor:
+        """The decoder's next inputs, [R, 1, P]: the last piece, or the row's first."""
+        self.start(rows)
+        return torch.from_numpy(self.pieces[rows.slot, rows.position][:, None]).to(self.device)
+
+    def near_rows(self, rows: DecoderRows) -> tuple[np.ndarray, np.ndarray]:
+        """What stands near each row's node: see `Vicinity.of_slots`."""
+        assert self.vicinity is not None
+        memory = self.things, self.pieces, self.references, self.costs[:, :, 0], self.superseded
+        return self.vicinity.of_slots(*memory, rows.slot, rows.position)
+
+    def start(self, rows: DecoderRows) -> None:
+        """Forget what slots hold that begin a new sequence."""
+        self.reserve(int(rows.slot.max()) + 1, int(rows.position.max()) + 2)
+        is_fresh = rows.position == 0
+        fresh, first = rows.slot[is_fresh], rows.first[is_fresh]
         if not len(fresh):
             return
+        if self.vicinity:
+            self.things[fresh] = NOTHING
+            for slot, block in zip(fresh, rows.prompt_table[is_fresh, 0], strict=True):
+                things = self.prompts[int(block)]
+                self.things[slot, : len(things)] = things
         self.states[fresh, 0], self.nodes[fresh, 0], self.superseded[fresh] = 0, 0, False
         self.kinds[fresh, 0], self.costs[fresh, 0] = self.cutter.kinds[BOS], 0
         self.pieces[fresh, 0] = self.references[fresh] = first
