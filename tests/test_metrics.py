@@ -258,3 +258,12 @@ def test_score_has_a_value_for_every_k() -> None:
     assert scored["pass_at_k"] == pytest.approx([1 / 3, 1 / 3])
     assert scored["pass_at_k_feasible"] == pytest.approx([1 / 2, 2 / 3])
     assert scored["astar_runs"] == 2
+
+
+def test_answers_are_compared_task_by_task_on_the_tasks_that_both_have() -> None:
+    worse = {**VERDICTS, "verdict": ["optimal", "invalid", "optimal", "optimal", "invalid", "invalid"]}
+    above = metrics.pass_at_1_above(scores_of(), scores_of(worse))
+    assert above.numerator.tolist() == [0.5, -1.0, 0.0]
+    fewer = scores_of({name: values[2:] for name, values in worse.items()}, imitations=None, task_ids="bc")
+    assert metrics.pass_at_1_above(scores_of(), fewer).numerator.tolist() == [-1.0, 0.0]
+    assert metrics.pass_at_1_above(fewer, scores_of()).value == 0.5

@@ -466,6 +466,11 @@ def test_the_headline_of_a_bootstrap_says_what_was_found_with_its_interval(tmp_p
     right = 100 * (metrics.pass_at_1(rounds_of([chain])[2].evaluations[0].scores).value or 0)
     assert f" {right:.1f}% (95% interval" in sentence
     assert re.search(r"the control: [\d.]+% (shorter|longer), [\d.]+% optimal\.$", sentence)
+    last, control = (
+        next(one for one in rounds_of([chain]) if one.label == label) for label in ("round 2", "control 2")
+    )
+    right, in_control = (one.evaluations[0].scores.optimal.mean() for one in (last, control))
+    assert f"task by task {100 * (right - in_control):.1f} points (95% interval".replace("-", "−") in sentence
 
 
 def test_without_a_bootstrap_the_headline_is_about_the_best_model(tmp_path: Path) -> None:

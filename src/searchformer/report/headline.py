@@ -9,7 +9,7 @@ from searchformer.evaluate import metrics
 from searchformer.evaluate.metrics import Ratio, Scores, over_seeds, resample
 from searchformer.report.families import chain_kinds, kind_label
 from searchformer.report.results import Group, Results
-from searchformer.report.saving import Round, possible, rounds_of, shorter
+from searchformer.report.saving import Round, above_control, possible, rounds_of, shorter
 
 MOST = 4
 """Sentences at the head of a report."""
@@ -43,7 +43,11 @@ def bootstrap_headline(label: str, rounds: Sequence[Round]) -> str:
     beside = "; ".join(
         f"{what}: {compared(one, interval=False)}, {_percent_right(one)} optimal" for what, one in others
     )
-    return f"{label}: {saved}. {right} of answers are optimal." + (f" For comparison, {beside}." if beside else "")
+    if ratios := above_control(last, rounds):
+        right += f" of answers are optimal, task by task {with_interval(ratios, unit=' points')} against the control's"
+    else:
+        right += " of answers are optimal"
+    return f"{label}: {saved}. {right}." + (f" For comparison, {beside}." if beside else "")
 
 
 def _percent_right(one: Round) -> str:
@@ -80,11 +84,12 @@ def _optimal_per_answer(group: Group) -> float:
     return over_seeds([metrics.pass_at_1(one.scores).value or 0.0 for one in group.evaluations]).value
 
 
-def with_interval(ratios: Sequence[Ratio], *, then: str = "") -> str:
-    """Shares in percent: one with its interval over test tasks, several seeds with the standard error of their mean."""
+def with_interval(ratios: Sequence[Ratio], *, then: str = "", unit: str = "%") -> str:
+    """Shares in percent, or in points: one with its interval over test tasks, several with their standard error."""
     if len(ratios) > 1:
         mean = over_seeds([ratio.value or 0.0 for ratio in ratios]).scaled(100)
-        return f"{mean.value:.1f}%{then} (± {mean.error or 0:.1f}%, standard error over {mean.repeats} seeds)"
+        return f"{mean.value:.1f}{unit}{then} (± {mean.error or 0:.1f}{unit}, standard error over {mean.repeats} seeds)"
     (share,) = resample(ratios)
     low, high = 100 * (share.low or 0), 100 * (share.high or 0)
-    return f"{100 * (share.value or 0):.1f}%{then} (95% interval {low:.1f}% to {high:.1f}%)".replace("-", "−")
+    interval = f"(95% interval {low:.1f}{unit} to {high:.1f}{unit})"
+    return f"{100 * (share.value or 0):.1f}{unit}{then} {interval}".replace("-", "−")

@@ -55,6 +55,16 @@ class RoundLengths:
     """Share of the possible saving, in percent; None where the shortest searches are not known."""
 
 
+def above_control(one: Round, rounds: Sequence[Round]) -> list[Ratio]:
+    """How much more often a round's answers are optimal than those of its control, seed by seed; none without one."""
+    controls = [each for each in rounds if each.model.control and each.model.round == one.model.round]
+    if one.model.control or not controls:
+        return []
+    by_seed = {each.seed: each.scores for each in controls[0].evaluations}
+    pairs = [(each.scores, by_seed[each.seed]) for each in one.evaluations if each.seed in by_seed]
+    return [metrics.pass_at_1_above(*pair) for pair in pairs]
+
+
 TOKENS = (metrics.average_on_optimal_length, metrics.astar_on_optimal_length)
 possible = metrics.share_of_possible_saving
 

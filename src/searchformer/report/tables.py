@@ -15,7 +15,7 @@ import numpy as np
 from searchformer.evaluate.metrics import Measured, over_seeds
 from searchformer.report.families import chain_kinds, chain_rule
 from searchformer.report.results import Group, Results
-from searchformer.report.saving import explain_rules, rounds_of
+from searchformer.report.saving import above_control, explain_rules, measured, rounds_of
 
 DASH = "–"
 
@@ -163,6 +163,7 @@ ROUNDS = (
     Column("shorter", "Shorter than A* (%)", 1),
     Column("share_of_possible_saving", "Share of the possible saving (%)", 1),
     Column("pass_at_1", "Optimal per answer (%)", 1),
+    Column("pass_at_1_above_control", "Above the control (points)", 1),
     Column("model_tokens", "Search length (tokens)", 1),
     Column("astar_tokens", "A* on the same tasks (tokens)", 1),
     Column("tasks", "Tasks compared"),
@@ -178,10 +179,13 @@ def bootstrap_table(results: Results) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for chains in chain_kinds(results).values():
         start, rule = chains[0].start, chain_rule(chains[0])
-        for one in rounds_of(chains):
+        rounds = rounds_of(chains)
+        for one in rounds:
             group = Group(start.task, one.model, start.samples, one.evaluations)
             optimal, lengths = measure(group, "pass_at_1", scale=100), one.lengths
-            found = (lengths.shorter, lengths.possible, optimal, lengths.model, lengths.astar, one.tasks)
+            above = measured(ratios) if (ratios := above_control(one, rounds)) else None
+            right = optimal, above and above.scaled(100)
+            found = (lengths.shorter, lengths.possible, *right, lengths.model, lengths.astar, one.tasks)
             kind = (rule or None, start.model.size or None, start.model.sequences, len(one.common))
             rows.append((one.label, start.task.label, *found, *kind))
     explained = " ".join(f"Rule {name}: {text}" for name, text in explain_rules(results.rules).items())
@@ -189,8 +193,9 @@ def bootstrap_table(results: Results) -> Table:
         "Start: the model that bootstrapping began with; control: the same fine-tuning on the original traces. Lengths "
         "are compared on the test tasks that both the start and the round's model answered with an optimal plan. The "
         "possible saving reaches from A*'s length to that of the shortest true search, which creates and closes the "
-        f"nodes of an optimal plan and nothing else. {explained} ± is the standard error over training seeds; for a "
-        "single seed, over resampled test tasks."
+        "nodes of an optimal plan and nothing else. Above the control: how much more often single answers are optimal, "
+        f"task by task. {explained} ± is the standard error over training seeds; for a single seed, over resampled "
+        "test tasks."
     )
     title = "Bootstrapping rounds"
     return without_empty_columns(Table("bootstrapping", title, caption.replace("  ", " "), ROUNDS, tuple(rows)))
