@@ -4,7 +4,9 @@ Shape suffixes: B sequences, S prompt positions, T response positions, P places 
 sequences.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,8 +47,6 @@ class Inputs:
     """None when all prompts are of the same length, so that attention needs no mask."""
     inputs_BTP: Tensor
     """What the decoder reads at each position: the piece before; at first `Cutter.first_inputs`."""
-    references_BTP: Tensor | None
-    """The piece that numbers are written relative to (`Cutter.references`); None for token networks."""
     pieces_BTP: Tensor
     """What it is to write there."""
     places_N: Tensor | None
@@ -56,9 +56,11 @@ class Inputs:
     """ln of the number of tokens that share the target's symbol; None when none does."""
     weights_N: Tensor
     """1 / number of predicted tokens of the sequence: the weighted sum is the sum over sequences of their mean."""
-    sources: Sources | None
+    references_BTP: Tensor | None = None
+    """The piece that numbers are written relative to (`Cutter.references`); None for token networks."""
+    sources: Sources | None = None
     """None for token networks."""
-    near_rows: tuple[Tensor, Tensor] | None
+    near_rows: tuple[Tensor, Tensor] | None = None
     """What stands near each position's node, `Vicinity.of_sequences`; None for networks that are not told."""
 
 
@@ -80,34 +82,18 @@ def make_inputs(
     def tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
-    sources = references = near_rows = None
+    told: dict[str, Any] = {}
     if cutter is None:
         prompt_pieces, prompt_counts = prompts[:, :, None], prompt_lengths
         inputs, pieces = responses[:, :-1, None], responses[:, 1:, None]
         real = (np.arange(pieces.shape[1]) < (response_lengths - 1)[:, None])[:, :, None]
     else:
+        assert numbers is not None
         cut = cutter.prompts(prompts, prompt_lengths)
         prompt_pieces, prompt_counts = cut.ids, cut.counts
-        answer = cutter.responses(responses, response_lengths)
-        pieces, real = answer.ids, answer.ids != NOTHING
-        inputs = decoder_inputs(pieces, cutter.first_inputs(prompt_pieces))
-        references = cutter.references(inputs)
-        assert numbers is not None
-        costs = numbers.costs_of(inputs)
-        superseded_at = np.ones(pieces.shape[:2], np.int64)  # bos is superseded by the first piece
-        superseded_at[:, 1:] = cutter.superseded_at(pieces[:, :-1], costs[:, 1:]) + 1
-        if vicinity is not None:
-            things = vicinity.things(prompt_pieces)
-            rows, begins = vicinity.of_sequences(things, inputs, references, costs[:, :, 0], superseded_at)
-            near_rows = tensor(rows), tensor(begins)
-        sources = make_sources(
-            tensor(inputs),
-            tensor(pieces),
-            superseded_at_BT=tensor(superseded_at),
-            kinds_BT=tensor(cutter.first_kinds(pieces)),
-            earlier_kinds_BT=tensor(cutter.first_kinds(inputs)),
-            costs_BT2=tensor(costs),
-        )
+        pieces = cutter.responses(responses, response_lengths).ids
+        inputs, real = decoder_inputs(pieces, cutter.first_inputs(prompt_pieces)), pieces != NOTHING
+        told = _told(prompt_pieces, inputs, pieces, cutter, numbers, vicinity, tensor)
     counts = response_lengths - 1
     targets = pieces[real]
     shared = symbols.log_sizes[targets]
@@ -116,15 +102,41 @@ def make_inputs(
         prompts_BSP=tensor(prompt_pieces),
         prompt_lengths_B=tensor(prompt_counts) if uneven else None,
         inputs_BTP=tensor(inputs),
-        references_BTP=None if references is None else tensor(references),
         pieces_BTP=tensor(pieces),
         places_N=None if real.all() else tensor(np.flatnonzero(real)),
         targets_N=tensor(targets),
         shared_N=tensor(shared) if shared.any() else None,
         weights_N=tensor(np.repeat((1.0 / counts).astype(np.float32), counts)),
-        sources=sources,
-        near_rows=near_rows,
+        **told,
     )
+
+
+def _told(
+    prompts: np.ndarray,
+    inputs: np.ndarray,
+    pieces: np.ndarray,
+    cutter: Cutter,
+    numbers: Numbers,
+    vicinity: Vicinity | None,
+    tensor: Callable[[np.ndarray], Tensor],
+) -> dict[str, Any]:
+    """What a step network is told beside its tokens: fields of `Inputs`."""
+    references, costs = cutter.references(inputs), numbers.costs_of(inputs)
+    superseded_at = np.ones(pieces.shape[:2], np.int64)  # bos is superseded by the first piece
+    superseded_at[:, 1:] = cutter.superseded_at(pieces[:, :-1], costs[:, 1:]) + 1
+    sources = make_sources(
+        tensor(inputs),
+        tensor(pieces),
+        superseded_at_BT=tensor(superseded_at),
+        kinds_BT=tensor(cutter.first_kinds(pieces)),
+        earlier_kinds_BT=tensor(cutter.first_kinds(inputs)),
+        costs_BT2=tensor(costs),
+    )
+    told: dict[str, Any] = {"references_BTP": tensor(references), "sources": sources}
+    if vicinity is not None:
+        facts = vicinity.things(prompts), inputs, references, costs[:, :, 0], superseded_at
+        told["near_rows"] = tuple(map(tensor, vicinity.of_sequences(*facts)))
+    return told
 
 
 def decoder_inputs(pieces: np.ndarray, first: np.ndarray) -> np.ndarray:
