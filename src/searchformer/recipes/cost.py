@@ -21,6 +21,7 @@ from searchformer.recipes.recipe import DataSpec, Recipe, errors_of
 from searchformer.search import Sampler
 from searchformer.tokens.steps import KEYWORD, KINDS, WORD, longest_piece, token_kinds
 from searchformer.tokens.symbols import costs_of, symbols_for
+from searchformer.tokens.vicinity import Vicinity
 from searchformer.train.options import BATCH_SIZES, STEPS
 
 SAMPLED_TASKS = 256
@@ -285,7 +286,8 @@ def parameters(shape: ModelConfig) -> int:
         blocks = HEAD_BLOCKS * (4 * d * d + d)
         offsets = 2 * shape.near + 1
         near = (shape.places * offsets + 1 + offsets) * d
-        head = blocks + 2 * d * d + 2 * shape.places * d + d + KINDS * (KINDS + 3) + near
+        around = Vicinity.row_count(shape.vicinity, shape.number_heads) * d if shape.vicinity else 0
+        head = blocks + 2 * d * d + 2 * shape.places * d + d + KINDS * (KINDS + 3) + near + around
     return shape.layers * (encoder + decoder) + d * (embeddings + symbols) + d * d + 2 * d + head
 
 
