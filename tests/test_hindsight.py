@@ -93,21 +93,27 @@ ROUND_THE_WALL = (
 )
 
 
-def test_dead_ends_are_neither_created_nor_closed():
+def test_dead_ends_are_created_but_not_closed():
     text = shortened(ROUND_THE_WALL, LeftOut(dead_ends=1.0), problem=CORRIDOR)
-    assert " 0 0 " not in text
+    assert "create 0 0 c1 c3" in text
     assert closed(text) == [("1", "0"), ("2", "0"), ("2", "1"), ("2", "2"), ("1", "2")]
     assert "close 0 0" in shortened(ROUND_THE_WALL, LeftOut(children_above=1.0), problem=CORRIDOR)
 
 
-def test_a_corridor_of_dead_ends_is_one_and_a_node_with_an_open_child_is_none():
+@pytest.mark.parametrize("last", ["", "close 2 2 c5 c2 "])
+def test_a_corridor_of_dead_ends_is_one_whether_or_not_its_end_above_the_goals_f_was_closed(last):
     problem = maze("start 1 0 goal 2 0 wall 1 1 wall 2 1")
     begin = "create 1 0 c0 c1 close 1 0 c0 c1 create 0 0 c1 c2 create 2 0 c1 c0 close 0 0 c1 c2 create 0 1 c2 c3 "
     begin += "close 0 1 c2 c3 create 0 2 c3 c4 close 0 2 c3 c4 create 1 2 c4 c3 close 1 2 c4 c3 create 2 2 c5 c2 "
-    end = "close 2 0 c1 c0 plan 1 0 plan 2 0"
-    assert "close 0 0" in shortened(begin + end, LeftOut(dead_ends=1.0), problem=problem)  # 2 2 is still open
-    text = shortened(f"{begin} close 2 2 c5 c2 {end}", LeftOut(dead_ends=1.0), problem=problem)
-    assert text == "create 1 0 c0 c1 close 1 0 c0 c1 create 2 0 c1 c0 close 2 0 c1 c0 plan 1 0 plan 2 0"
+    text = shortened(f"{begin}{last}close 2 0 c1 c0 plan 1 0 plan 2 0", LeftOut(dead_ends=1.0), problem=problem)
+    assert closed(text) == [("1", "0"), ("2", "0")]
+    assert text.count("create") == 3  # 0 0, the corridor's beginning, stays open
+
+
+def test_a_node_is_no_dead_end_if_the_goal_might_lie_behind_its_open_child():
+    problem = maze("start 1 0 goal 1 2 wall 1 1")
+    search = ROUND_THE_WALL.replace("close 0 0 c1 c3", "close 0 0 c1 c3 create 0 1 c2 c2")  # f 4, as the goal's
+    assert "close 0 0" in shortened(search, LeftOut(dead_ends=1.0), problem=problem)
 
 
 def verdicts_without(domain, left_out):

@@ -45,8 +45,8 @@ RULES = {
     ),
     "hindsight": Rule(
         "the four shortest with an optimal plan, their false steps corrected, each without most of what was in vain: "
-        "nodes closed although their f is the goal's, children created although theirs is higher, and dead ends; where "
-        "a true search ended in a longer plan, the four longest, with nothing left out",
+        "closing nodes whose f is the goal's, closing dead ends, creating children whose f is higher; where a true "
+        "search ended in a longer plan, the four longest, with nothing left out",
         keep=4,
         left_out=LeftOut(ties=0.95, dead_ends=0.95, children_above=0.9),
     ),

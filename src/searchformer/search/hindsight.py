@@ -5,7 +5,9 @@ out without risk:
 
 - Ties. A* must close every node whose f is below the goal's, but of those with the same f only the ones on its way:
   without the others, a search is what A* itself does when it is lucky.
-- Dead ends. A node that creates no child, or none but dead ends, contributes nothing, whatever its f.
+- Dead ends. To close a node contributes nothing, whatever its f, if that creates no child, or none but dead ends and
+  children whose f is above the goal's. Dead ends are created all the same: who takes a node for one by mistake can
+  still close it later, but never one that was not created.
 - Children that are never closed and whose f is above the goal's.
 
 What is left is closed again in the same order, so the result is sound, and it still closes all that A* needs to know
@@ -33,7 +35,7 @@ class LeftOut:
     ties: float = 0.0
     """Of the nodes closed in vain whose f is the goal's, or above it."""
     dead_ends: float = 0.0
-    """Of the nodes whose every child is such a node, too: they are neither created nor closed."""
+    """Of the nodes whose every child is such a node, too, or has an f above the goal's: they are not closed."""
     children_above: float = 0.0
     """Of the children never closed whose f is above the goal's."""
 
@@ -51,8 +53,8 @@ class _Closing:
     parent: int | None
     """The closing that created this node, by its number."""
     f: int
-    children: list[State] = field(default_factory=list)
-    """What closing it created."""
+    children: list[tuple[State, int]] = field(default_factory=list)
+    """What closing it created, with its f."""
 
 
 @dataclass
@@ -77,15 +79,15 @@ def without_some(world: World, answer: Sequence[str], left_out: LeftOut, *, chan
     kept = [closing.name for number, closing in enumerate(whole.closings) if number not in ties]
     lucky = _search(world, kept, chance)
     dead_ends = _drawn_dead_ends(lucky.closings, left_out.dead_ends, chance)
-    closed = {closing.state for closing in lucky.closings}
-    goal_f = lucky.closings[-1].f
+    closings = [closing for closing in lucky.closings if closing.state not in dead_ends]
+    closed, goal_f = {closing.state for closing in closings}, closings[-1].f
 
     @cache
     def is_passed_over(state: State, is_above: bool) -> bool:
-        in_vain = is_above and state not in closed and chance.random() < left_out.children_above
-        return state in dead_ends or in_vain
+        return is_above and state not in closed and chance.random() < left_out.children_above
 
-    search = _search(world, kept, chance, lambda state, f: is_passed_over(state, f > goal_f))
+    names = (closing.name for closing in closings)
+    search = _search(world, names, chance, lambda state, f: is_passed_over(state, f > goal_f))
     plan = [world.plan_tokens(search.closings[number].state) for number in _way_to_last(search.closings)]
     is_as_long = len(plan) == sum(step.kind == "plan" for step in steps)
     written = [token for name in plan for token in ("plan", *name)]
@@ -116,7 +118,8 @@ def _drawn_dead_ends(closings: Sequence[_Closing], share: float, chance: random.
     times = Counter(closing.state for closing in closings)  # where h is inconsistent, a node may be closed again
     for number in reversed(range(len(closings))):
         closing = closings[number]
-        is_dead_end = number not in way and times[closing.state] == 1 and drawn.issuperset(closing.children)
+        leads_on = any(state not in drawn and (f <= closings[-1].f or times[state]) for state, f in closing.children)
+        is_dead_end = number not in way and times[closing.state] == 1 and not leads_on
         if is_dead_end and chance.random() < share:
             drawn.add(closing.state)
     return drawn
@@ -158,7 +161,7 @@ def _search(
             costs[state], parents[state], by_name[world.state_tokens(state)] = cost, parent, state
             note("create", state)
             if parent is not None:
-                search.closings[parent].children.append(state)
+                search.closings[parent].children.append((state, cost + estimate))
 
     create(world.start(), 0, None)
     for name in names:
