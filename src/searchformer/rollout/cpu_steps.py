@@ -58,13 +58,14 @@ class CpuPieceWriter(PieceWriter):
         normed_RD, empty = torch.empty_like(hidden_RD), np.empty((0, self.dim), np.float32)
         kernels.add_and_norm(hidden, empty, self.copy_norm, self.eps, normed_RD.numpy())
         self.keys.numpy()[where] = product(normed_RD, self.key_weights).numpy()
-        gate_RP, attention_RT = (np.zeros((rows, width), np.float32) for width in (self.places, length))
+        gate_RP, attention_RT = np.zeros((rows, self.places), np.float32), np.empty((rows, length), np.float32)
+        sources = attention_RT, np.empty((rows, length), np.int32), np.zeros(rows, np.int64)
         tokens_RP, symbols_RP = (np.full((rows, self.places), NOTHING, np.int64) for _ in range(2))
         log_probability_RP = np.zeros((rows, self.places), np.float32)
         known_RD, is_writing_R = hidden + self.place_PD[0], np.ones(rows, bool)
         for place in range(self.places):
             logits_RV = self._logits(known_RD, normed_RD, slot_R, place)
-            step_kernels.mix_copies(logits_RV.numpy(), attention_RT, gate_RP, self.pieces, *where, place)
+            step_kernels.mix_copies(logits_RV.numpy(), *sources, gate_RP, self.pieces, slot_R, place)
             writing = np.flatnonzero(is_writing_R)
             chosen_RV = logits_RV if len(writing) == rows else logits_RV[torch.from_numpy(writing)]
             token_R, log_probability_R = choose(chosen_RV, writing, place)
@@ -84,13 +85,13 @@ class CpuPieceWriter(PieceWriter):
                 self.beside,
                 self.references,
                 self.pieces,
-                *where,
+                slot_R,
                 known_RD,
-                attention_RT,
+                *sources[1:],
             )
             if place == 0:
                 known = hidden + self.table_ND[symbols_RP[:, 0]]
-                self._look(known, self.cutter.first_kinds(symbols_RP), *where, attention_RT, gate_RP)
+                self._look(known, self.cutter.first_kinds(symbols_RP), *where, sources, gate_RP)
         self._remember(slot_R, position_R, symbols_RP)
         return tokens_RP.astype(np.int32), log_probability_RP, (tokens_RP != NOTHING).sum(axis=1)
 
@@ -100,17 +101,17 @@ class CpuPieceWriter(PieceWriter):
         kind_R: np.ndarray,
         slot_R: np.ndarray,
         position_R: np.ndarray,
-        attention_RT: np.ndarray,
+        sources: tuple[np.ndarray, np.ndarray, np.ndarray],
         gate_RP: np.ndarray,
     ) -> None:
-        """`PieceWriter._look_back`; attention and gates are filled in."""
+        """`PieceWriter._look_back`; sources and gates are filled in."""
         normed_RD, empty = torch.empty(known_RD.shape), np.empty((0, self.dim), np.float32)
         kernels.add_and_norm(known_RD, empty, self.copy_norm, self.eps, normed_RD.numpy())
         looks = product(normed_RD, self.look_weights).numpy()
         gate_RP[:, 1:] = 1.0 / (1.0 + np.exp(-looks[:, self.dim + 1 :]))
         memory = self.keys.numpy(), self.kinds, self.costs, self.superseded
         weights = self.copy_bias.numpy(), self.copy_costs.numpy(), self.copy_content.numpy()
-        step_kernels.look_back(looks, kind_R, *memory, *weights, slot_R, position_R, attention_RT)
+        step_kernels.look_back(looks, kind_R, *memory, *weights, slot_R, position_R, *sources)
 
     def _remember(self, slot_R: np.ndarray, position_R: np.ndarray, pieces_RP: np.ndarray) -> None:
         """See `PieceWriter`."""

@@ -73,8 +73,14 @@ def look_back(
     slot_R: np.ndarray,
     position_R: np.ndarray,
     attention_RT: np.ndarray,
+    live_RT: np.ndarray,
+    count_R: np.ndarray,
 ) -> None:
-    """Attention of each query, with which `looks_RN` begins, to the slot's positions so far, without that to bos."""
+    """Attention of each query, with which `looks_RN` begins, to the slot's positions so far, without that to bos.
+
+    The positions that have any are listed in `live_RT`, `count_R` of them in each row: all others are passed over when
+    it comes to copying, and there are ever fewer as tokens are written.
+    """
     width = keys_STD.shape[2]
     shrink = np.float32(1.0 / np.sqrt(width))
     for row in range(looks_RN.shape[0]):
@@ -95,10 +101,13 @@ def look_back(
         for t in range(last + 1):
             attention_RT[row, t] = fast_exp(attention_RT[row, t] - highest)
             total += attention_RT[row, t]
-        for t in range(last + 1):
+        count = 0
+        for t in range(1, last + 1):
             attention_RT[row, t] /= total
-        attention_RT[row, 0] = _ZERO
-        attention_RT[row, last + 1 :] = _ZERO
+            if attention_RT[row, t] > _ZERO:
+                live_RT[row, count] = t
+                count += 1
+        count_R[row] = count
 
 
 @compiled
@@ -125,10 +134,11 @@ def add_near(
 def mix_copies(
     logits_RV: np.ndarray,
     attention_RT: np.ndarray,
+    live_RT: np.ndarray,
+    count_R: np.ndarray,
     gate_RP: np.ndarray,
     pieces_STP: np.ndarray,
     slot_R: np.ndarray,
-    position_R: np.ndarray,
     place: int,
 ) -> None:
     """The network's logits become log-probabilities of the mixture with what may be copied at this place."""
@@ -141,7 +151,7 @@ def mix_copies(
             highest = max(highest, logits[v])
         for v in range(size):
             total += fast_exp(logits[v] - highest)
-        for t in range(1, position_R[row] + 1):
+        for t in live_RT[row, : count_R[row]]:
             if pieces[t, place] >= 0:
                 mass[pieces[t, place]] += attention_RT[row, t]
                 held += attention_RT[row, t]
@@ -149,7 +159,7 @@ def mix_copies(
         own = np.log1p(-scale * held) - highest - np.log(total)
         for v in range(size):
             logits[v] += own
-        for t in range(1, position_R[row] + 1):
+        for t in live_RT[row, : count_R[row]]:
             symbol = pieces[t, place]
             if symbol >= 0 and mass[symbol] > _ZERO:
                 copied = np.log(max(mass[symbol] * scale, _TINY))
@@ -172,9 +182,9 @@ def write_symbol(
     references_SP: np.ndarray,
     pieces_STP: np.ndarray,
     slot_R: np.ndarray,
-    position_R: np.ndarray,
     known_RD: np.ndarray,
-    attention_RT: np.ndarray,
+    live_RT: np.ndarray,
+    count_R: np.ndarray,
 ) -> None:
     """Rows that go on writing know one symbol more, and copy only from pieces that agree with it."""
     offsets = beside_VO.shape[1]
@@ -190,9 +200,12 @@ def write_symbol(
                     near = near_ND[place * offsets + o]
             for d in range(known_RD.shape[1]):
                 known_RD[row, d] += near[d]
-            for t in range(position_R[row] + 1 if place > 0 else 0):  # keywords may differ
-                if pieces[t, place] != symbol_R[row]:
-                    attention_RT[row, t] = _ZERO
+            count = 0
+            for t in live_RT[row, : count_R[row]]:
+                if pieces[t, place] == symbol_R[row] or place == 0:  # keywords may differ
+                    live_RT[row, count] = t
+                    count += 1
+            count_R[row] = count
 
 
 @compiled
