@@ -14,25 +14,20 @@ from searchformer.solve import random_task
 from searchformer.tokens.grammar import write_text
 
 MAZE = make_domain("maze", {"width": 3, "height": 3})
-
-
-def maze(prompt):
-    return MAZE.parse_prompt(prompt.split())
-
-
-PROBLEM = maze("start 0 0 goal 0 2 wall 2 1 wall 2 2")
+PROBLEM = MAZE.parse_prompt(["start", "0", "0", "goal", "0", "2", "wall", "2", "1", "wall", "2", "2"])
 SEARCH = (
     "create 0 0 c0 c2 close 0 0 c0 c2 create 0 1 c1 c1 create 1 0 c1 c3 close 1 0 c1 c3 create 1 1 c2 c2 "
     "create 2 0 c2 c4 close 0 1 c1 c1 create 0 2 c2 c0 close 2 0 c2 c4 close 0 2 c2 c0 plan 0 0 plan 0 1 plan 0 2"
 )
 
 
-EVERYTHING = LeftOut(ties=1.0, dead_ends=1.0, children_above=1.0)
-SOME = LeftOut(ties=0.6, dead_ends=0.5, children_above=0.5)
+CLOSED = LeftOut(closed_below=1.0, closed_equal=1.0)
+EVERYTHING = LeftOut(closed_below=1.0, closed_equal=1.0, created_equal=1.0, created_above=1.0)
+SOME = LeftOut(closed_below=0.3, closed_equal=0.6, created_equal=0.5, created_above=0.5)
 
 
-def shortened(text, left_out=LUCKY, seed=0, problem=PROBLEM):
-    tokens = without_some(World(MAZE, problem), text.split(), left_out, chance=random.Random(seed))
+def shortened(text, left_out=CLOSED, seed=0):
+    tokens = without_some(World(MAZE, PROBLEM), text.split(), left_out, chance=random.Random(seed))
     return tokens and " ".join(tokens)
 
 
@@ -49,7 +44,7 @@ def test_what_did_not_lead_to_the_goal_is_left_out_and_what_it_created_is_create
 
 
 def test_a_node_stays_if_one_stays_that_it_created():
-    found = {tuple(closed(shortened(SEARCH, LeftOut(ties=0.5), seed=seed))) for seed in range(40)}
+    found = {tuple(closed(shortened(SEARCH, LeftOut(closed_equal=0.5), seed=seed))) for seed in range(40)}
     assert found == {(("0", "0"), ("1", "0"), ("0", "1"), ("0", "2"))}  # 2 0, which 1 0 created, goes first
 
 
@@ -78,42 +73,12 @@ def test_what_was_closed_must_lead_to_the_goal_in_as_many_moves_as_the_plan_has(
     assert shortened(answer) is None
 
 
-def test_children_that_are_never_closed_are_left_out_if_their_f_is_above_the_goals():
-    text = shortened(SEARCH, LeftOut(children_above=1.0))
-    assert closed(text) == closed(SEARCH)
-    assert "create 1 1" not in text  # f 4, the goal's is 2
-
-
-CORRIDOR = maze("start 1 0 goal 1 2 wall 0 1 wall 0 2 wall 1 1")
-"""The way leads round by the right; 0 0 is a dead end."""
-ROUND_THE_WALL = (
-    "create 1 0 c0 c2 close 1 0 c0 c2 create 0 0 c1 c3 create 2 0 c1 c3 close 0 0 c1 c3 close 2 0 c1 c3 "
-    "create 2 1 c2 c2 close 2 1 c2 c2 create 2 2 c3 c1 close 2 2 c3 c1 create 1 2 c4 c0 close 1 2 c4 c0 "
-    "plan 1 0 plan 2 0 plan 2 1 plan 2 2 plan 1 2"
-)
-
-
-def test_dead_ends_are_created_but_not_closed():
-    text = shortened(ROUND_THE_WALL, LeftOut(dead_ends=1.0), problem=CORRIDOR)
-    assert "create 0 0 c1 c3" in text
-    assert closed(text) == [("1", "0"), ("2", "0"), ("2", "1"), ("2", "2"), ("1", "2")]
-    assert "close 0 0" in shortened(ROUND_THE_WALL, LeftOut(children_above=1.0), problem=CORRIDOR)
-
-
-@pytest.mark.parametrize("last", ["", "close 2 2 c5 c2 "])
-def test_a_corridor_of_dead_ends_is_one_whether_or_not_its_end_above_the_goals_f_was_closed(last):
-    problem = maze("start 1 0 goal 2 0 wall 1 1 wall 2 1")
-    begin = "create 1 0 c0 c1 close 1 0 c0 c1 create 0 0 c1 c2 create 2 0 c1 c0 close 0 0 c1 c2 create 0 1 c2 c3 "
-    begin += "close 0 1 c2 c3 create 0 2 c3 c4 close 0 2 c3 c4 create 1 2 c4 c3 close 1 2 c4 c3 create 2 2 c5 c2 "
-    text = shortened(f"{begin}{last}close 2 0 c1 c0 plan 1 0 plan 2 0", LeftOut(dead_ends=1.0), problem=problem)
-    assert closed(text) == [("1", "0"), ("2", "0")]
-    assert text.count("create") == 3  # 0 0, the corridor's beginning, stays open
-
-
-def test_a_node_is_no_dead_end_if_the_goal_might_lie_behind_its_open_child():
-    problem = maze("start 1 0 goal 1 2 wall 1 1")
-    search = ROUND_THE_WALL.replace("close 0 0 c1 c3", "close 0 0 c1 c3 create 0 1 c2 c2")  # f 4, as the goal's
-    assert "close 0 0" in shortened(search, LeftOut(dead_ends=1.0), problem=problem)
+def test_children_that_are_never_closed_are_left_out_by_their_f():
+    above = shortened(SEARCH, LeftOut(created_above=1.0))
+    assert closed(above) == closed(SEARCH)
+    assert "create 1 1" not in above  # f 4, the goal's is 2
+    whole = shortened(SEARCH, EVERYTHING)
+    assert [step.state for step in cut_steps(whole.split()) if step.kind == "create"] == closed(whole)
 
 
 def verdicts_without(domain, left_out):
@@ -128,7 +93,7 @@ def verdicts_without(domain, left_out):
         yield found, judge.judge(task.problem, codes, optimal_length=len(found.plan), finished=True)
 
 
-@pytest.mark.parametrize("left_out", [SOME, LeftOut(dead_ends=1.0), EVERYTHING])
+@pytest.mark.parametrize("left_out", [SOME, CLOSED, EVERYTHING])
 def test_searches_of_every_domain_stay_true_and_optimal(domain, left_out):
     for found, verdict in verdicts_without(domain, left_out):
         assert (verdict.verdict, verdict.trace_sound) == (OPTIMAL, True)

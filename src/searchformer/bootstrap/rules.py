@@ -45,10 +45,10 @@ RULES = {
     ),
     "hindsight": Rule(
         "the four shortest with an optimal plan, their false steps corrected, each without most of what was in vain: "
-        "closing nodes whose f is the goal's, closing dead ends, creating children whose f is higher; where a true "
-        "search ended in a longer plan, the four longest, with nothing left out",
+        "nodes closed although their f is the goal's, children created although theirs is higher, and a few nodes of "
+        "lower f; where a true search ended in a longer plan, the four longest, with nothing left out",
         keep=4,
-        left_out=LeftOut(ties=0.95, dead_ends=0.95, children_above=0.9),
+        left_out=LeftOut(closed_below=0.1, closed_equal=0.95, created_above=0.9),
     ),
     "legal": Rule("the shortest with an optimal plan that is also a legal execution of A*", "trace_legal"),
 }

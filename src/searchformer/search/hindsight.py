@@ -1,28 +1,23 @@
 """Shorter searches in hindsight: a search again, without some of what it did in vain.
 
-A node was closed in vain if it is not on the way from the start to the goal. Three kinds of work in vain can be left
-out without risk:
+A node was closed in vain if it is not on the way from the start to the goal. It can be left out if no child of it was
+closed, or if all of those are left out too. The nodes that stay are closed again in their order, and create what they
+create in a search that never closed the others, but for some of the children that it never closes: the result is sound.
+An answer's false steps are corrected on the way: costs are the true ones, and what it closed although it was not open
+is passed over.
 
-- Ties. A* must close every node whose f is below the goal's, but of those with the same f only the ones on its way:
-  without the others, a search is what A* itself does when it is lucky.
-- Dead ends. To close a node contributes nothing, whatever its f, if that creates no child, or none but dead ends and
-  children whose f is above the goal's. Dead ends are created all the same: who takes a node for one by mistake can
-  still close it later, but never one that was not created.
-- Children that are never closed and whose f is above the goal's.
-
-What is left is closed again in the same order, so the result is sound, and it still closes all that A* needs to know
-that its plan is optimal. An answer's false steps are corrected on the way: costs are the true ones, and what it closed
-although it was not open is passed over.
+Some of this is free. A* closes every node whose f is below the goal's, but of those with the same f it needs only the
+ones on its way: without the others, a search is what A* itself does when it is lucky. Who leaves out a node of lower f
+claims to know that it leads nowhere.
 In: a task, the tokens of an answer. Out: the tokens of a shorter one.
 
-    without_some(world, "create 0 0 c0 c2 close ...".split(), LeftOut(ties=1.0), chance=random.Random(0))
+    without_some(world, "create 0 0 c0 c2 close ...".split(), LeftOut(closed_equal=1.0), chance=random.Random(0))
 """
 
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 from searchformer.domains import DEAD_END
 from searchformer.search.world import State, Tokens, World, cut_steps
@@ -30,17 +25,19 @@ from searchformer.search.world import State, Tokens, World, cut_steps
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a search is repeated without: shares of what it did in vain."""
+    """What a search is repeated without: shares of the nodes that it closed or created in vain, by their f."""
 
-    ties: float = 0.0
-    """Of the nodes closed in vain whose f is the goal's, or above it."""
-    dead_ends: float = 0.0
-    """Of the nodes whose every child is such a node, too, or has an f above the goal's: they are not closed."""
-    children_above: float = 0.0
-    """Of the children never closed whose f is above the goal's."""
+    closed_below: float = 0.0
+    """Of the nodes closed in vain whose f is below the goal's."""
+    closed_equal: float = 0.0
+    """Of those whose f is the goal's, or above it."""
+    created_equal: float = 0.0
+    """Of the children never closed whose f is up to the goal's."""
+    created_above: float = 0.0
+    """Of those whose f is above it."""
 
 
-LUCKY = LeftOut(ties=1.0)
+LUCKY = LeftOut(closed_equal=1.0)
 """What A* leaves out when it is always lucky among nodes of equal f."""
 
 
@@ -53,8 +50,6 @@ class _Closing:
     parent: int | None
     """The closing that created this node, by its number."""
     f: int
-    children: list[tuple[State, int]] = field(default_factory=list)
-    """What closing it created, with its f."""
 
 
 @dataclass
@@ -75,53 +70,42 @@ def without_some(world: World, answer: Sequence[str], left_out: LeftOut, *, chan
     whole = _search(world, (step.state for step in steps if step.kind == "close"), chance)
     if not whole.is_at_goal:
         return None
-    ties = _drawn_ties(whole.closings, left_out.ties, chance)
-    kept = [closing.name for number, closing in enumerate(whole.closings) if number not in ties]
-    lucky = _search(world, kept, chance)
-    dead_ends = _drawn_dead_ends(lucky.closings, left_out.dead_ends, chance)
-    closings = [closing for closing in lucky.closings if closing.state not in dead_ends]
-    closed, goal_f = {closing.state for closing in closings}, closings[-1].f
+    dropped = _drawn(whole.closings, left_out, chance)
+    kept = [closing for number, closing in enumerate(whole.closings) if number not in dropped]
+    wanted = {closing.state for closing in kept}
+    passed_over: dict[State, bool] = {}
 
-    @cache
-    def is_passed_over(state: State, is_above: bool) -> bool:
-        return is_above and state not in closed and chance.random() < left_out.children_above
+    def is_passed_over(state: State, f: int) -> bool:
+        if state not in passed_over:
+            share = left_out.created_above if f > whole.closings[-1].f else left_out.created_equal
+            passed_over[state] = state not in wanted and chance.random() < share
+        return passed_over[state]
 
-    names = (closing.name for closing in closings)
-    search = _search(world, names, chance, lambda state, f: is_passed_over(state, f > goal_f))
+    search = _search(world, (closing.name for closing in kept), chance, is_passed_over)
     plan = [world.plan_tokens(search.closings[number].state) for number in _way_to_last(search.closings)]
     is_as_long = len(plan) == sum(step.kind == "plan" for step in steps)
     written = [token for name in plan for token in ("plan", *name)]
     return [*search.trace, *written] if search.is_at_goal and is_as_long else None
 
 
-def _drawn_ties(closings: Sequence[_Closing], share: float, chance: random.Random) -> set[int]:
-    """The ties that are left out, by number: one after the other of those that no other closing depends on."""
-    way, drawn = set(_way_to_last(closings)), set[int]()
-    ties = {number for number, closing in enumerate(closings) if closing.f >= closings[-1].f and number not in way}
+def _drawn(closings: Sequence[_Closing], left_out: LeftOut, chance: random.Random) -> set[int]:
+    """The closings in vain that are left out, by number: one after the other of those that no other one depends on."""
+    way, drawn, goal_f = set(_way_to_last(closings)), set[int](), closings[-1].f
     dependent = Counter(closing.parent for closing in closings)
-    free = sorted(number for number in ties if not dependent[number])
-    for _ in range(int(share * len(ties) + chance.random())):
-        if not free:
-            break
-        number = free.pop(chance.randrange(len(free)))
-        drawn.add(number)
-        parent = closings[number].parent
-        dependent[parent] -= 1
-        if parent in ties and not dependent[parent]:
-            free.append(parent)
-    return drawn
-
-
-def _drawn_dead_ends(closings: Sequence[_Closing], share: float, chance: random.Random) -> set[State]:
-    """The dead ends that are left out. Children are closed after what created them, so the last are looked at first."""
-    way, drawn = set(_way_to_last(closings)), set[State]()
-    times = Counter(closing.state for closing in closings)  # where h is inconsistent, a node may be closed again
-    for number in reversed(range(len(closings))):
-        closing = closings[number]
-        leads_on = any(state not in drawn and (f <= closings[-1].f or times[state]) for state, f in closing.children)
-        is_dead_end = number not in way and times[closing.state] == 1 and not leads_on
-        if is_dead_end and chance.random() < share:
-            drawn.add(closing.state)
+    in_vain = [number for number in range(len(closings)) if number not in way]
+    equal = [number for number in in_vain if closings[number].f >= goal_f]
+    below = [number for number in in_vain if closings[number].f < goal_f]
+    for numbers, share in ((equal, left_out.closed_equal), (below, left_out.closed_below)):
+        free = [number for number in numbers if not dependent[number]]
+        for _ in range(int(share * len(numbers) + chance.random())):
+            if not free:
+                break
+            number = free.pop(chance.randrange(len(free)))
+            drawn.add(number)
+            parent = closings[number].parent
+            dependent[parent] -= 1
+            if parent in numbers and not dependent[parent]:
+                free.append(parent)
     return drawn
 
 
@@ -160,8 +144,6 @@ def _search(
         if not is_passed_over(state, cost + estimate):
             costs[state], parents[state], by_name[world.state_tokens(state)] = cost, parent, state
             note("create", state)
-            if parent is not None:
-                search.closings[parent].children.append((state, cost + estimate))
 
     create(world.start(), 0, None)
     for name in names:
