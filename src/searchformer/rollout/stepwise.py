@@ -64,6 +64,7 @@ class PieceWriter:
         self.numbers, self.vicinity = model.numbers, model.vicinity
         self.prompts: dict[int, np.ndarray] = {}
         """The things of prompts, by the first of their blocks."""
+        self.most_things = 0
         weights = self.head.copy_bias, self.head.copy_costs, self.head.copy_content
         self.copy_bias, self.copy_costs, self.copy_content = (BIAS_SCALE * each.detach().float() for each in weights)
         self._allocate(slots=0, positions=0, things=0)
@@ -89,7 +90,7 @@ class PieceWriter:
     def reserve(self, slots: int, positions: int) -> None:
         """Make room; what is remembered stays where there was room before."""
         old, (have_slots, have_positions), have_things = self._memory(), self.pieces.shape[:2], self.things.shape[1]
-        things = max((len(prompt) for prompt in self.prompts.values()), default=0)
+        things = self.most_things
         if slots <= have_slots and positions <= have_positions and things <= have_things:
             return
         positions = positions if positions <= have_positions else max(positions, 2 * have_positions, 64)
@@ -102,6 +103,7 @@ class PieceWriter:
         """Remember what stands where in a prompt's pieces [S, places]; its first block names it while it is in use."""
         if self.vicinity:
             self.prompts[block] = self.vicinity.things(pieces)
+            self.most_things = max(self.most_things, len(pieces))
 
     def inputs(self, rows: DecoderRows) -> Tensor:
         """The decoder's next inputs, [R, 1, P]: the last piece, or the row's first."""
