@@ -163,10 +163,9 @@ class Transformer(nn.Module):
     @cached_property
     def vicinity(self) -> Vicinity | None:
         """What the decoder is told of what stands near the node at hand; None where it is told nothing."""
-        if not self.config.vicinity:
+        if self.cutter is None or not self.config.vicinity:
             return None
-        kinds = self.token_kinds.cpu().numpy()[self.symbols.first_token]
-        return Vicinity(self.config.vicinity, self.config.number_heads, self.numbers.coordinates, kinds)
+        return Vicinity(self.config.vicinity, self.config.number_heads, self.numbers.coordinates, self.cutter.kinds)
 
     @cached_property
     def number_table(self) -> NumberTable:
