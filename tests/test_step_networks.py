@@ -15,6 +15,7 @@ from searchformer.errors import SearchformerError
 from searchformer.files import read_json, write_json
 from searchformer.model import SIZES, ModelConfig, Transformer, load_model, make_config, read_model_config, save_model
 from searchformer.model.head import BIAS_SCALE, LEAST_MASS
+from searchformer.model.inputs import count_matching, count_matching_by_hand, decoder_inputs
 from searchformer.model.layers import mix_with_earlier
 from searchformer.rollout import Answer, Engine, Prompt, Sampling, sample_naively
 from searchformer.rollout.cpu import CpuBackend
@@ -60,6 +61,17 @@ def test_all_tokens_together_have_probability_1_at_every_target_of_any_sequence(
     assert inputs.targets_N.tolist() == [token for response in responses for token in response[1:]]
     assert torch.allclose(known_NV.exp().sum(dim=-1), torch.ones(len(known_NV)), atol=1e-5)
     assert torch.allclose(losses_N, -known_NV.gather(1, inputs.targets_N[:, None])[:, 0], atol=1e-4)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+@settings(max_examples=30, deadline=None)
+def test_the_kernel_counts_matching_tokens_of_any_pieces_as_the_plain_text_does(seed, places):
+    generator = np.random.default_rng(seed)
+    pieces = generator.integers(3, size=(2, 12, places))
+    pieces[np.arange(places) >= generator.integers(1, places + 1, size=(2, 12, 1))] = -1
+    earlier = decoder_inputs(pieces, pieces[:, 0])
+    expected = count_matching(torch.from_numpy(pieces), torch.from_numpy(earlier))
+    assert count_matching_by_hand(pieces, earlier).tolist() == expected.tolist()
 
 
 def test_losses_of_searches_are_minus_the_log_probabilities(domain):

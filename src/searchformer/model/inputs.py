@@ -157,7 +157,7 @@ def make_sources(
     at_T = torch.arange(pieces_BTP.shape[1], device=pieces_BTP.device)
     later_TT = at_T[:, None] < at_T
     if by_hand(pieces_BTP):
-        matching_BTT = torch.from_numpy(_count_matching(pieces_BTP.numpy(), earlier_BTP.numpy()))
+        matching_BTT = torch.from_numpy(count_matching_by_hand(pieces_BTP.numpy(), earlier_BTP.numpy()))
     else:
         matching_BTT = count_matching(pieces_BTP, earlier_BTP)
     return Sources(
@@ -185,7 +185,7 @@ def count_matching(pieces_BTP: Tensor, earlier_BTP: Tensor) -> Tensor:
 
 
 @njit(cache=True)
-def _count_matching(pieces_BTP: np.ndarray, earlier_BTP: np.ndarray) -> np.ndarray:
+def count_matching_by_hand(pieces_BTP: np.ndarray, earlier_BTP: np.ndarray) -> np.ndarray:
     """The same on the CPU, where most pairs need only one look: they differ at once."""
     batch, length, places = pieces_BTP.shape
     matching_BTT = np.full((batch, length, length), 2 * places + 2)
